@@ -1,0 +1,115 @@
+"""How a Response shows itself: as the resource at its beginning, as a report of what the engine did, as a ledger row."""
+
+from typing import Any, Protocol
+
+from attrs import define
+
+from protocol.codec import to_wire
+from protocol.requests import CreateRequest
+from protocol.response import Response
+
+from .ledger import Row
+from .models.base import Plan
+from .stages.counters import Counters
+from .stages.pipeline import Stages
+
+
+@define(eq=False)
+class Times:
+    """Where a Response's time went, in seconds of the loop's clock."""
+
+    started: float = 0.0
+    since: float = 0.0
+    """When the phase that lasts now began."""
+    sampling: float = 0.0
+    parked: float = 0.0
+    ended: float = 0.0
+
+
+class Accounted(Protocol):
+    """What a row is made from."""
+
+    tenant: str
+    parks: int
+    stages: Stages
+
+    @property
+    def calls(self) -> int: ...
+
+
+def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: int) -> Response:
+    """The Response as it begins, with what the request said, and the defaults for what it did not."""
+    values: dict[str, Any] = {
+        "max_tool_calls": request.max_tool_calls,
+        "max_output_tokens": request.max_output_tokens,
+        "metadata": request.metadata,
+        "reasoning": {"effort": None, "summary": None, **request.reasoning} if request.reasoning else None,
+        "text": {"format": {"type": "text"}, **(request.text or {})},
+        "top_logprobs": request.top_logprobs,
+        "presence_penalty": request.presence_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "truncation": request.truncation,
+        "store": request.store,
+        "service_tier": request.service_tier if request.service_tier != "auto" else None,
+        "safety_identifier": request.safety_identifier,
+        "prompt_cache_key": request.prompt_cache_key,
+        "previous_response_id": request.previous_response_id,
+    }
+    return Response(
+        id=response_id,
+        created_at=created_at,
+        model=request.model,
+        status="in_progress",
+        instructions=request.instructions,
+        tools=tuple(_echoed(to_wire(tool)) for tool in request.tools),
+        tool_choice=plan.tool_choice,
+        parallel_tool_calls=plan.parallel_tool_calls,
+        temperature=plan.temperature,
+        top_p=plan.top_p,
+        **{name: value for name, value in values.items() if value is not None},
+    )
+
+
+def engine_report(counters: Counters, times: Times, parks: int) -> dict[str, Any]:
+    """What the engine did for a Response: in its terminal event, before the last two stages have run."""
+    engine = max(0.0, times.ended - times.started - times.sampling - times.parked)
+    seconds = {"sampling": times.sampling, "parked": times.parked, "engine": engine}
+    return {
+        "shape": "append",
+        "parks": parks,
+        "stage_runs": counters.full_runs() | {"bill": 1, "store": 1},  # they run next, once, whatever comes
+        "stages": counters.as_json(),
+        "tokens_rendered": counters["render"].tokens,
+        "seconds": {name: round(value, 6) for name, value in seconds.items()},
+    }
+
+
+def row(rollout: Accounted, final: Response, reason: str | None, ended_at: float) -> Row:
+    """The ledger's row. ``ended_at`` is Unix time; its ``stages`` are filled in when the last stage has run."""
+    usage = final.usage
+    assert usage is not None
+    return Row(
+        response_id=final.id,
+        tenant=rollout.tenant,
+        model=final.model,
+        shape="append",
+        status=final.status,
+        reason=reason or (final.error.code if final.error else None),
+        created_at=float(final.created_at),
+        ended_at=ended_at,
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.input_tokens_details.cached_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.output_tokens_details.reasoning_tokens,
+        tool_calls=rollout.calls,
+        parks=rollout.parks,
+        flags=",".join(rollout.stages.flags),
+        stages="",
+    )
+
+
+def _echoed(tool: dict[str, Any]) -> dict[str, Any]:
+    """A function tool is echoed with all of its keys, null where the request said nothing."""
+    if tool["type"] != "function":
+        return tool
+    return {"description": None, "parameters": None, "strict": None, **tool}

@@ -1,0 +1,179 @@
+"""The engine: every live Response, its nursery, and those that have ended a while ago.
+
+Rollouts run here and not in the connection that created them, because a Response outlives its socket.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from hashlib import sha256
+
+import trio
+from attrs import frozen
+
+from protocol.codec import canonical
+from protocol.errors import ProtocolError
+from protocol.items import Item
+from protocol.lifecycle import Phase
+from protocol.requests import CreateRequest
+
+from .logs import note
+from .rollout import Rollout
+from .services import Services
+
+
+@frozen
+class _Keyed:
+    digest: bytes
+    rollout: Rollout
+
+
+@frozen
+class Watch:
+    """What whoever created a Response wants to know of it. None of these may raise."""
+
+    refused: Callable[[ProtocolError], None]
+    created: Callable[[Rollout], None]
+    """Before the first event."""
+    ended: Callable[[Rollout], None]
+    """After the terminal event."""
+
+
+class Engine:
+    """All Responses of one server."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.closing = False
+        self.live: dict[str, Rollout] = {}
+        """Responses that have begun and whose post-inference work is not done, by id."""
+        self._starting: set[Rollout] = set()
+        self._finished: OrderedDict[str, tuple[float, Rollout]] = OrderedDict()
+        self._keys: OrderedDict[tuple[str, str], _Keyed] = OrderedDict()
+        self._nursery: trio.Nursery | None = None
+        self._changed = trio.lowlevel.ParkingLot()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the nursery in which Responses live, until cancelled.
+
+        Cancellation ends every Response with its terminal event and its row, within ``seal_seconds``.
+        """
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            task_status.started()
+            await self._pulse()
+
+    async def shutdown(self) -> None:
+        """Take no new Responses, let those that sample park or end, then end all, within ``grace`` and ``seal`` seconds."""
+        self.closing = True
+        config = self.services.config
+        with trio.move_on_after(config.grace_seconds):
+            while self._starting or any(one.phase is Phase.SAMPLING for one in self.live.values()):
+                await trio.sleep(0.02)
+        for rollout in list(self.live.values()):
+            rollout.stop("server_shutdown")
+        with trio.move_on_after(config.seal_seconds):
+            while self.live:
+                await self._changed.park()
+        note("engine.stopped", live=len(self.live))
+
+    # ---- Responses
+
+    def create(self, request: CreateRequest, tenant: str, watch: Watch) -> None:
+        """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told."""
+        if self._nursery is None or self.closing:
+            raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
+        if len(self.live) + len(self._starting) >= self.services.config.responses:
+            raise ProtocolError("queue_full", "the server has as many live Responses as it takes")
+
+        def created(rollout: Rollout) -> None:
+            self._starting.discard(rollout)
+            self.live[rollout.id] = rollout
+            if request.idempotency_key:
+                self._remember(tenant, request, rollout)
+            watch.created(rollout)
+
+        def refused(error: ProtocolError) -> None:
+            self._starting.discard(rollout)
+            watch.refused(error)
+
+        rollout = Rollout(
+            self.services,
+            request,
+            tenant,
+            load=self._context_of,
+            on_refused=refused,
+            on_created=created,
+            on_sealed=watch.ended,
+            on_ended=self._retire,
+        )
+        self._starting.add(rollout)
+        self._nursery.start_soon(rollout.run)
+
+    def known(self, request: CreateRequest, tenant: str) -> Rollout | None:
+        """The Response that the same create (by its idempotency key) has made before; raises ``idempotency_conflict``."""
+        key = request.idempotency_key
+        keyed = self._keys.get((tenant, key)) if key else None
+        if keyed is not None and keyed.digest != _digest(request):
+            message = f"idempotency_key: {key!r} came with another body before"
+            raise ProtocolError("idempotency_conflict", message, "idempotency_key")
+        return keyed.rollout if keyed else None
+
+    def find(self, tenant: str, response_id: str) -> Rollout:
+        """A live Response, or one that ended a while ago; raises ``response_not_found``, for a stranger's too."""
+        rollout = self.live.get(response_id)
+        if rollout is None and response_id in self._finished:
+            rollout = self._finished[response_id][1]
+        if rollout is None or rollout.tenant != tenant:
+            raise ProtocolError("response_not_found", f"Response with id {response_id!r} not found.", "response_id")
+        return rollout
+
+    async def _context_of(self, tenant: str, response_id: str) -> tuple[Item, ...]:
+        missing = ProtocolError(
+            "previous_response_not_found",
+            f"Previous response with id {response_id!r} not found.",
+            "previous_response_id",
+        )
+        rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
+        if rollout is not None and rollout.tenant == tenant and rollout.request.store is not False:
+            if rollout.phase is not Phase.ENDED:
+                raise missing
+            return rollout.kept().context
+        stored = await self.services.store.get(tenant, response_id)
+        if stored is None:
+            raise missing
+        return stored.context
+
+    # ---- keeping house
+
+    def _remember(self, tenant: str, request: CreateRequest, rollout: Rollout) -> None:
+        self._keys[tenant, request.idempotency_key or ""] = _Keyed(_digest(request), rollout)
+        while len(self._keys) > self.services.config.idempotency_keys:
+            self._keys.popitem(last=False)
+
+    def _retire(self, rollout: Rollout) -> None:
+        self.live.pop(rollout.id, None)
+        self._changed.unpark_all()
+        self._finished[rollout.id] = (trio.current_time(), rollout)
+        self._forget()
+
+    def _forget(self) -> None:
+        config = self.services.config
+        oldest = trio.current_time() - config.finished_seconds
+        while self._finished:
+            ended_at, _ = next(iter(self._finished.values()))
+            if len(self._finished) <= config.finished and ended_at >= oldest:
+                return
+            _, (_, rollout) = self._finished.popitem(last=False)
+            if rollout.request.idempotency_key:
+                self._keys.pop((rollout.tenant, rollout.request.idempotency_key), None)
+
+    async def _pulse(self) -> None:
+        while True:
+            await trio.sleep(self.services.config.heartbeat_seconds)
+            self._forget()
+            for rollout in list(self.live.values()):
+                rollout.pulse()
+
+
+def _digest(request: CreateRequest) -> bytes:
+    return sha256(canonical(request)).digest()

@@ -1,0 +1,114 @@
+"""The ledger and the store in one SQLite file.
+
+Commits cost a millisecond, whoever makes them; so one thread makes them for all who wait: what arrives while a commit runs
+is in the next one (group commit). SQLite's WAL mode lets readers read meanwhile.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+from attrs import define
+
+from protocol.codec import encode, from_wire, item_from_wire, parse, to_wire
+from protocol.response import Response
+
+from .ledger import Row
+from .store import Stored
+
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS ledger (
+  response_id TEXT PRIMARY KEY, tenant TEXT NOT NULL, model TEXT NOT NULL, shape TEXT NOT NULL, status TEXT NOT NULL,
+  reason TEXT, created_at REAL NOT NULL, ended_at REAL NOT NULL, input_tokens INTEGER NOT NULL,
+  cached_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL,
+  tool_calls INTEGER NOT NULL, parks INTEGER NOT NULL, flags TEXT NOT NULL, stages TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS responses (
+  tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, response TEXT NOT NULL, context TEXT NOT NULL,
+  input TEXT NOT NULL, PRIMARY KEY (tenant, id));
+"""
+ROW_COLUMNS: Final = tuple(Row.__annotations__)
+INSERT_ROW: Final = (
+    f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
+)
+INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)"
+
+
+@define(eq=False)
+class _Pending:
+    sql: str
+    values: Any
+    done: bool = False
+    error: Exception | None = None
+
+
+class Database:
+    """A ``Ledger`` and a ``Store`` in ``path`` (or ``:memory:``)."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._connection = sqlite3.connect(path, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.executescript(SCHEMA)
+        self._thread = trio.CapacityLimiter(1)
+        self._waiting: list[_Pending] = []
+        self._turn = trio.Lock()
+
+    async def write(self, row: Row) -> None:
+        """Keep a ledger row; see ``Ledger.write``."""
+        await self._commit(INSERT_ROW, row.as_dict())
+
+    async def put(self, stored: Stored) -> None:
+        """Keep a Response; see ``Store.put``."""
+        response = stored.response
+        texts = [encode(to_wire(value)).decode() for value in (response, stored.context, stored.input)]
+        await self._commit(INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, *texts))
+
+    async def get(self, tenant: str, response_id: str) -> Stored | None:
+        """The Response, if ``tenant`` has one of that id."""
+        query = "SELECT response, context, input FROM responses WHERE tenant = ? AND id = ?"
+        rows = await self._in_thread(lambda: self._connection.execute(query, (tenant, response_id)).fetchall())
+        if not rows:
+            return None
+        response, context, items = (parse(text) for text in rows[0])
+        return Stored(
+            tenant=tenant,
+            response=from_wire(response, Response),
+            context=tuple(map(item_from_wire, context)),
+            input=tuple(map(item_from_wire, items)),
+        )
+
+    async def rows(self) -> list[dict[str, Any]]:
+        """The whole ledger, oldest first."""
+        query = f"SELECT {', '.join(ROW_COLUMNS)} FROM ledger ORDER BY rowid"
+        found = await self._in_thread(lambda: self._connection.execute(query).fetchall())
+        return [dict(zip(ROW_COLUMNS, row, strict=True)) for row in found]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    async def _commit(self, sql: str, values: Any) -> None:
+        mine = _Pending(sql, values)
+        self._waiting.append(mine)
+        async with self._turn:
+            if not mine.done:  # else somebody else's commit took it along
+                batch, self._waiting = self._waiting, []
+                await self._in_thread(lambda: self._execute(batch))
+        if mine.error is not None:
+            raise mine.error
+
+    def _execute(self, batch: list["_Pending"]) -> None:
+        try:
+            with self._connection:
+                for pending in batch:
+                    self._connection.execute(pending.sql, pending.values)
+        except sqlite3.Error as error:
+            for pending in batch:
+                pending.error = error
+        for pending in batch:
+            pending.done = True
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await trio.to_thread.run_sync(work, limiter=self._thread)

@@ -1,0 +1,122 @@
+"""The event log of one Response: numbers events, and remembers them for slow readers, attach and replay.
+
+Goal: 100,000 tokens must stay small, and a delta must cost next to nothing. A frame of 150 bytes for each token would be
+15 MB; so the log does not keep frames. It keeps the events' objects, whose texts are shared with the items, and for deltas
+only where the text was cut: four bytes each. Frames are made again when a reader needs them.
+
+A number is given after encoding (law L3): ``append`` and ``delta`` encode first, and whatever fails there leaves no hole.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from protocol.codec import encode_event, encode_run, encode_text
+from protocol.events import DeltaRun, Event
+
+
+class DeltaText:
+    """A text that is streamed in pieces: one message's text, one call's arguments.
+
+    While it grows it is a list of pieces. ``finish`` joins them into one string, which the item and the log then share.
+    """
+
+    __slots__ = ("cuts", "pieces", "prefix", "run", "text")
+
+    def __init__(self, run: DeltaRun) -> None:
+        self.run = run
+        self.prefix = encode_run(run)
+        self.pieces: list[str] = []
+        self.cuts = array("I")
+        self.text: str | None = None
+
+    def finish(self) -> str:
+        """The whole text."""
+        end = 0
+        for piece in self.pieces:
+            end += len(piece)
+            self.cuts.append(end)
+        self.text = "".join(self.pieces)
+        self.pieces = []
+        self.prefix = b""
+        return self.text
+
+    def bodies(self, start: int, count: int) -> Iterator[bytes]:
+        """The frames' bodies of ``count`` pieces from ``start``, made again."""
+        prefix = self.prefix or encode_run(self.run)
+        for index in range(start, start + count):
+            yield prefix + encode_text(self._piece(index))
+
+    def _piece(self, index: int) -> str:
+        if self.text is None:
+            return self.pieces[index]
+        return self.text[self.cuts[index - 1] if index else 0 : self.cuts[index]]
+
+
+class _Stretch:
+    """Consecutive numbers that are deltas of one text."""
+
+    __slots__ = ("count", "start", "text")
+
+    def __init__(self, text: DeltaText, start: int) -> None:
+        self.text = text
+        self.start = start
+        self.count = 0
+
+
+class EventLog:
+    """The events of one Response, numbered from 0."""
+
+    __slots__ = ("_entries", "_firsts", "_stretch", "next")
+
+    def __init__(self) -> None:
+        self.next = 0
+        """The number that the next event gets."""
+        self._firsts = array("Q")
+        self._entries: list[Event | _Stretch] = []
+        self._stretch: _Stretch | None = None
+
+    @property
+    def last(self) -> int:
+        """The newest event's number; -1 before the first."""
+        return self.next - 1
+
+    def append(self, event: Event) -> bytes:
+        """Remember ``event``; returns its frame's body. Raises what the encoder raises, and then nothing has changed."""
+        body = encode_event(event)
+        self._stretch = None
+        self._add(event)
+        self.next += 1
+        return body
+
+    def delta(self, text: DeltaText, piece: str) -> bytes:
+        """Remember one more piece of ``text``; as ``append``."""
+        body = text.prefix + encode_text(piece)
+        stretch = self._stretch
+        if stretch is None or stretch.text is not text:
+            stretch = self._stretch = _Stretch(text, len(text.pieces))
+            self._add(stretch)
+        text.pieces.append(piece)
+        stretch.count += 1
+        self.next += 1
+        return body
+
+    def after(self, cursor: int) -> Iterator[tuple[int, bytes]]:
+        """Each event behind number ``cursor``, as (number, body). The log may grow meanwhile; what came is given too."""
+        index = max(0, bisect_right(self._firsts, cursor + 1) - 1)
+        while index < len(self._entries):
+            yield from self._entry_after(index, cursor)
+            index += 1
+
+    def _entry_after(self, index: int, cursor: int) -> Iterator[tuple[int, bytes]]:
+        entry, first = self._entries[index], self._firsts[index]
+        if isinstance(entry, _Stretch):
+            skip = max(0, cursor + 1 - first)
+            bodies = entry.text.bodies(entry.start + skip, entry.count - skip)
+            yield from enumerate(bodies, first + skip)
+        elif first > cursor:
+            yield first, encode_event(entry)
+
+    def _add(self, entry: Event | _Stretch) -> None:
+        self._firsts.append(self.next)
+        self._entries.append(entry)

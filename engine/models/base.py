@@ -1,0 +1,154 @@
+"""What a model is to the loop: something that opens a sampler for a plan.
+
+A sampler is a model's live state for one Response (its tokens, its KV cache). The loop takes chunks from it until a ``Stop``;
+then, perhaps after a long park, it gives it what is new with ``extend`` and takes chunks again. Between the two the sampler
+holds its state: that is the park.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+from attrs import field, frozen
+
+from protocol.fields import Json
+from protocol.items import Item
+from protocol.requests import Tool as ToolDefinition
+
+
+@frozen
+class Rendered:
+    """Items, and the token ids that they were rendered to."""
+
+    items: tuple[Item, ...]
+    ids: Sequence[int]
+
+
+@frozen(kw_only=True)
+class Plan:
+    """What a model is opened for. ``prompt`` holds the instructions, the tools and all of the context in its ids."""
+
+    model: str
+    instructions: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    tool_choice: str | Json = "auto"
+    parallel_tool_calls: bool = True
+    max_output_tokens: int | None = None
+    """Over the whole Response, parks included: the sampler counts all that it samples and stops there."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    text: Json = field(factory=dict)
+    reasoning: Json | None = None
+    prompt: Rendered
+
+
+# Chunks. A piece is as long as a token where that is whole characters; else as the fewest tokens that are.
+
+
+@frozen
+class Text:
+    """Pieces of the answer. Consecutive ones make one message."""
+
+    pieces: Sequence[str]
+    tokens: int
+
+
+@frozen
+class Reasoning:
+    """Pieces of a reasoning summary. Consecutive ones make one reasoning item."""
+
+    pieces: Sequence[str]
+    tokens: int
+
+
+@frozen
+class CallBegin:
+    """A call begins. ``kind`` is the type of its item: ``function_call`` or ``custom_tool_call``.
+
+    ``call_id`` is given by models that name their calls (a replayed recording); others leave it to the engine.
+    """
+
+    name: str
+    kind: Literal["function_call", "custom_tool_call"] = "function_call"
+    call_id: str | None = None
+
+
+@frozen
+class CallPieces:
+    """Pieces of the arguments (or of a custom tool's input) of the call that has begun."""
+
+    pieces: Sequence[str]
+    tokens: int
+
+
+@frozen
+class CallEnd:
+    """The call that has begun is whole."""
+
+
+@frozen
+class MessageEnd:
+    """The message or reasoning that is being sampled is whole; text that follows begins another item."""
+
+
+StopReason = Literal["tool_calls", "end", "max_output_tokens", "content_filter"]
+
+
+@frozen
+class Stop:
+    """Sampling has stopped. A message that is open is whole, unless the reason is that it was cut.
+
+    ``tool_calls``: it waits for the results of the calls it made. ``end``: it has answered.
+    """
+
+    reason: StopReason
+
+
+Chunk = Text | Reasoning | CallBegin | CallPieces | CallEnd | MessageEnd | Stop
+
+
+class Sampler(Protocol):
+    """A model's live state for one Response."""
+
+    async def receive(self) -> Sequence[Chunk]:
+        """The next chunks, at least one; a ``Stop`` is the last of its batch. Always a checkpoint.
+
+        Raises ``ModelError``. Cancellation loses at most the chunks that were not returned yet.
+        """
+        ...
+
+    async def extend(self, new: Rendered) -> None:
+        """Take in results and user messages after a ``Stop``; ``receive`` then samples on."""
+        ...
+
+
+class Model(Protocol):
+    """Something that can sample."""
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        ...
+
+    def open(self, plan: Plan) -> AbstractAsyncContextManager[Sampler]:
+        """A sampler for one Response; leaving the context frees its state. Raises ``ModelError``."""
+        ...
+
+
+class ModelError(Exception):
+    """Sampling failed. ``fault`` says whose fault it is; ``code`` and ``message`` are told to the client."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str = "server_error",
+        fault: Literal["request", "busy", "broken"] = "broken",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.fault = fault
+        self.retry_after = retry_after
+        """Seconds, when ``fault`` is ``busy``."""

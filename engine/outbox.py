@@ -1,0 +1,125 @@
+"""From a Response's log to a socket: bounded, in order, and without a task of its own.
+
+An ``Outbox`` is what one socket has still to send. A ``Subscription`` is one reader of one log: it knows up to where its
+socket has been given the log. While the socket keeps up, each event is handed on as it is logged. When the outbox is full
+the subscription falls behind: nothing is handed on, the log remembers anyway, and whenever the outbox drains the
+subscription goes on from its cursor. Attach is the same thing: a subscription that begins behind.
+
+So what waits in memory for a socket that does not read is at most one outbox (law L11); the loop of the Response waits in
+``room`` meanwhile, and nobody else does.
+"""
+
+from typing import Protocol
+
+import trio
+
+from protocol.codec import lane_suffix, seal
+
+from .log import EventLog
+
+
+class Wire(Protocol):
+    """Where frames go: a socket's buffered stream."""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were put and not sent yet."""
+        ...
+
+    def put(self, frame: bytes) -> None:
+        """Take one frame; never blocks. After the socket has closed it does nothing."""
+        ...
+
+
+class Outbox:
+    """What one socket has still to send, and who waits for it to drain."""
+
+    def __init__(self, wire: Wire, limit: int) -> None:
+        self._wire = wire
+        self._limit = limit
+        self._behind: dict[Subscription, None] = {}
+        self._lot = trio.lowlevel.ParkingLot()
+        self.closed = False
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another frame may be put."""
+        return self._wire.waiting < self._limit
+
+    def put(self, frame: bytes) -> None:
+        """Send a frame that belongs to no log: an error, an acknowledgement. These are small, and answer the peer."""
+        if not self.closed:
+            self._wire.put(frame)
+
+    def fall_behind(self, subscription: "Subscription") -> None:
+        """Remember to let ``subscription`` go on when there is room."""
+        self._behind[subscription] = None
+
+    def drained(self) -> None:
+        """The wire has sent what it had: let those who are behind go on, in turn."""
+        for subscription in list(self._behind):
+            if not self.has_room:
+                return
+            del self._behind[subscription]
+            subscription.catch_up()
+        if self.has_room:
+            self._lot.unpark_all()
+
+    def close(self) -> None:
+        """The socket is gone: nothing more is sent, and nobody waits for it."""
+        self.closed = True
+        self._behind.clear()
+        self._lot.unpark_all()
+
+    async def room(self) -> None:
+        """Wait until there is room, or the socket is gone. Cancellation leaves nothing behind."""
+        while not self.closed and not self.has_room:
+            await self._lot.park()
+
+
+class Subscription:
+    """One reader of one Response's log."""
+
+    __slots__ = ("_log", "_suffix", "cursor", "open", "outbox", "stream_id")
+
+    def __init__(self, log: EventLog, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1) -> None:
+        self._log = log
+        self._suffix = lane_suffix(stream_id)
+        self.outbox = outbox
+        self.stream_id = stream_id
+        self.cursor = cursor
+        self.open = True
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether all of the log was handed on."""
+        return self.cursor == self._log.last
+
+    def deliver(self, body: bytes) -> None:
+        """The newest event's body: hand it on if the socket keeps up."""
+        newest = self._log.last
+        if self.cursor + 1 != newest:
+            return  # behind: it comes from the log in its turn
+        if self.outbox.has_room:
+            self._send(newest, body)
+        elif self.open:
+            self.outbox.fall_behind(self)
+
+    def catch_up(self) -> None:
+        """Hand on from the log until the outbox is full or there is no more."""
+        for number, body in self._log.after(self.cursor):
+            if not self.open:
+                return
+            if not self.outbox.has_room:
+                self.outbox.fall_behind(self)
+                return
+            self._send(number, body)
+
+    def close(self) -> None:
+        """Hand on nothing more."""
+        self.open = False
+
+    def _send(self, number: int, body: bytes) -> None:
+        if self.open:
+            self.outbox.put(seal(body, number, self._suffix))
+            self.cursor = number

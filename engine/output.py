@@ -1,0 +1,286 @@
+"""From a sampler's chunks to items and events: the grammar of the stream (law L4), spoken.
+
+One item is open at a time. Text opens a message, a reasoning piece a reasoning item, ``CallBegin`` a call; whatever begins
+closes what was open. An open item knows which events announce, stream and finish it. Calls of hosted tools are collected
+silently: their item is announced when it is whole, and finished by the loop when the tool has run.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import define, evolve
+
+from protocol import events as ev
+from protocol.ids import Entropy, new_id
+from protocol.items import (
+    CallItem,
+    CustomToolCall,
+    FunctionCall,
+    Item,
+    Message,
+    OutputText,
+    Reasoning,
+    SummaryText,
+)
+from protocol.lifecycle import ITEM, ItemStatus
+from tools.spec import HostedItem, HostedTool
+
+from .log import DeltaText
+from .models import base
+
+Emit = Callable[[ev.Event], None]
+EmitDeltas = Callable[[DeltaText, Sequence[str]], None]
+
+
+class Emitter(Protocol):
+    """Where events go."""
+
+    def emit(self, event: ev.Event) -> None: ...
+
+    def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None: ...
+
+
+@define(eq=False)
+class HostedCall:
+    """A hosted call that was sampled: the loop runs it and calls ``Output.finish_hosted``."""
+
+    output_index: int
+    item: HostedItem
+    tool: HostedTool
+
+
+SampledCall = CallItem | HostedCall
+
+
+class _Open(Protocol):
+    def add(self, pieces: Sequence[str]) -> None: ...
+
+    def finish(self, status: ItemStatus) -> None: ...
+
+
+class Output:
+    """The output items of one Response, as they grow."""
+
+    def __init__(
+        self,
+        emitter: Emitter,
+        entropy: Entropy,
+        hosted: Mapping[str, HostedTool],
+        on_call: Callable[[CallItem], None],
+    ) -> None:
+        self._emitter = emitter
+        self._entropy = entropy
+        self._hosted = hosted
+        self._on_call = on_call
+        self._open: _Open | None = None
+        self.items: list[Item] = []
+        """Whole items, and for those that are not, how they were announced."""
+        self.turn: list[SampledCall] = []
+        """The calls of this turn, in call order."""
+        self.calls = 0
+        self.tokens = 0
+        self.reasoning_tokens = 0
+
+    def begin_turn(self) -> None:
+        """The calls that come from here on are another batch."""
+        self.turn = []
+
+    def feed(self, chunk: base.Chunk) -> None:
+        """Take one chunk (but a ``Stop``) of the sampler."""
+        kind = type(chunk)
+        if kind is base.Text:
+            self._add(chunk, _OpenMessage)  # type: ignore[arg-type]
+        elif kind is base.CallPieces:
+            self._add(chunk, None)  # type: ignore[arg-type]
+        elif kind is base.CallBegin:
+            self._begin_call(chunk)  # type: ignore[arg-type]
+        elif kind is base.Reasoning:
+            self._add(chunk, _OpenReasoning)  # type: ignore[arg-type]
+            self.reasoning_tokens += chunk.tokens  # type: ignore[union-attr]
+        else:
+            self.close()
+
+    def close(self, *, cut: bool = False) -> None:
+        """The open item, if any, is whole; or ``cut`` short."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened.finish(ITEM.next(ItemStatus.IN_PROGRESS, "cut" if cut else "complete"))
+
+    def finish_hosted(self, call: HostedCall, item: HostedItem) -> None:
+        """The hosted tool has run: ``item`` is the call with its result."""
+        if item.status == "completed":
+            self.progress(call, "completed")
+        self.items[call.output_index] = call.item = item
+        self._emitter.emit(ev.ItemDone(call.output_index, item))
+
+    def progress(self, call: HostedCall, stage: str) -> None:
+        """Announce how far a hosted tool is."""
+        self._emitter.emit(ev.HostedProgress(f"response.{call.item.type}.{stage}", call.item.id, call.output_index))
+
+    def _add(
+        self, chunk: base.Text | base.Reasoning | base.CallPieces, cls: "type[_OpenMessage | _OpenReasoning] | None"
+    ) -> None:
+        if cls is not None and not isinstance(self._open, cls):
+            self.close()
+            self._open = cls(self._emitter, self.items, self._entropy)
+        if self._open is None:
+            raise base.ModelError("the model sampled arguments outside of a call")
+        self._open.add(chunk.pieces)
+        self.tokens += chunk.tokens
+
+    def _begin_call(self, chunk: base.CallBegin) -> None:
+        self.close()
+        self.calls += 1
+        tool = self._hosted.get(chunk.name)
+        if tool is not None:
+            self._open = _OpenHosted(self, tool)
+            return
+        call_id = chunk.call_id or new_id("call", self._entropy)
+        cls = _OpenFunctionCall if chunk.kind == "function_call" else _OpenCustomCall
+        self._open = cls(self._emitter, self.items, self._entropy, call_id, chunk.name, self._announce_call)
+
+    def _announce_call(self, call: CallItem) -> None:
+        self._on_call(call)
+        self.turn.append(call)
+
+    def begin_hosted(self, tool: HostedTool, arguments: str) -> None:
+        """A hosted call is whole: announce its item."""
+        item = tool.begin(new_id(tool.item_type, self._entropy), arguments)
+        call = HostedCall(len(self.items), item, tool)
+        self.items.append(item)
+        self._emitter.emit(ev.ItemAdded(call.output_index, item))
+        self.progress(call, "in_progress")
+        self.turn.append(call)
+
+
+class _OpenHosted:
+    """A hosted call that is being sampled: nothing of it is streamed."""
+
+    def __init__(self, output: Output, tool: HostedTool) -> None:
+        self._output = output
+        self._tool = tool
+        self._pieces: list[str] = []
+
+    def add(self, pieces: Sequence[str]) -> None:
+        self._pieces += pieces
+
+    def finish(self, status: ItemStatus) -> None:
+        if status is ItemStatus.COMPLETED:
+            self._output.begin_hosted(self._tool, "".join(self._pieces))
+
+
+class _Streamed:
+    """An item whose text is streamed."""
+
+    kind: str
+    delta: ev.DeltaType
+
+    def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
+        self._emitter = emitter
+        self._items = items
+        self.index = len(items)
+        self.id = new_id(self.kind, entropy)
+
+    def _announce(self, item: Item, *, content: int | None = None, summary: int | None = None) -> None:
+        self._items.append(item)
+        run = ev.DeltaRun(self.delta, self.id, self.index, content_index=content, summary_index=summary)
+        self._text = DeltaText(run)
+        self._emitter.emit(ev.ItemAdded(self.index, item))
+
+    def add(self, pieces: Sequence[str]) -> None:
+        self._emitter.emit_deltas(self._text, pieces)
+
+    def _done(self, item: Item) -> None:
+        self._items[self.index] = item
+        self._emitter.emit(ev.ItemDone(self.index, item))
+
+
+class _OpenMessage(_Streamed):
+    kind = "message"
+    delta = "response.output_text.delta"
+
+    def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
+        super().__init__(emitter, items, entropy)
+        self._item = Message(id=self.id, role="assistant", status="in_progress", content=())
+        self._announce(self._item, content=0)
+        emitter.emit(ev.PartAdded(self.id, self.index, 0, OutputText(text="")))
+
+    def finish(self, status: ItemStatus) -> None:
+        text = self._text.finish()
+        part = OutputText(text=text)
+        self._emitter.emit(ev.TextDone(self.id, self.index, 0, text))
+        self._emitter.emit(ev.PartDone(self.id, self.index, 0, part))
+        self._done(evolve(self._item, status=status.value, content=(part,)))
+
+
+class _OpenReasoning(_Streamed):
+    kind = "reasoning"
+    delta = "response.reasoning_summary_text.delta"
+
+    def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
+        super().__init__(emitter, items, entropy)
+        self._item = Reasoning(id=self.id, status="in_progress")
+        self._announce(self._item, summary=0)
+        emitter.emit(ev.SummaryPartAdded(self.id, self.index, 0, SummaryText(text="")))
+
+    def finish(self, status: ItemStatus) -> None:
+        text = self._text.finish()
+        part = SummaryText(text=text)
+        self._emitter.emit(ev.SummaryTextDone(self.id, self.index, 0, text))
+        self._emitter.emit(ev.SummaryPartDone(self.id, self.index, 0, part))
+        self._done(evolve(self._item, status=status.value, summary=(part,)))
+
+
+class _OpenCall(_Streamed):
+    def __init__(
+        self,
+        emitter: Emitter,
+        items: list[Item],
+        entropy: Entropy,
+        call_id: str,
+        name: str,
+        on_call: Callable[[CallItem], None],
+    ) -> None:
+        super().__init__(emitter, items, entropy)
+        self._on_call = on_call
+        self._call_id = call_id
+        self._name = name
+        self._announce(self._item("", ItemStatus.IN_PROGRESS))
+
+    def _item(self, text: str, status: ItemStatus) -> FunctionCall | CustomToolCall:
+        raise NotImplementedError
+
+    def _text_done(self, text: str) -> ev.Event:
+        raise NotImplementedError
+
+    def finish(self, status: ItemStatus) -> None:
+        text = self._text.finish()
+        self._emitter.emit(self._text_done(text))
+        call = self._item(text, status)
+        if status is ItemStatus.COMPLETED:
+            self._on_call(call)  # the slot is there before its call is announced: a client may answer at once
+        self._done(call)
+
+
+class _OpenFunctionCall(_OpenCall):
+    kind = "function_call"
+    delta = "response.function_call_arguments.delta"
+
+    def _item(self, text: str, status: ItemStatus) -> FunctionCall:
+        return FunctionCall(
+            id=self.id, call_id=self._call_id, name=self._name, arguments=text, status=status.value
+        )
+
+    def _text_done(self, text: str) -> ev.Event:
+        return ev.ArgumentsDone(self.id, self.index, self._name, text)
+
+
+class _OpenCustomCall(_OpenCall):
+    kind = "custom_tool_call"
+    delta = "response.custom_tool_call_input.delta"
+
+    def _item(self, text: str, status: ItemStatus) -> CustomToolCall:
+        return CustomToolCall(id=self.id, call_id=self._call_id, name=self._name, input=text, status=status.value)
+
+    def _text_done(self, text: str) -> ev.Event:
+        return ev.CustomInputDone(self.id, self.index, text)

@@ -1,0 +1,529 @@
+"""One Response, from create to its terminal event: the loop.
+
+    sample ──calls──> answer (the park is in here) ──results──> extend ──> sample …
+      └──no calls──> end
+
+The loop does not know which tools are the client's: it asks each call's tool for the answer, and a client's tool waits for
+the client's append. The coroutine stands still there, with the model's state in its hands, and goes on in the same place.
+
+Around the loop is one cancel scope. Everything that can end a Response from outside is either its deadline (whichever of
+several comes first) or a cancel that was decided on before (``_end``). Who decides first has won (law L10); the terminal event
+is sent from one place (``_seal``), whatever happened before (law L2).
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import trio
+from attrs import evolve, frozen
+
+from protocol import events as ev
+from protocol.codec import encode
+from protocol.errors import ErrorEvent, ProtocolError
+from protocol.ids import new_id
+from protocol.items import FileSearchCall, Item
+from protocol.lifecycle import LIVE, RESPONSE, TERMINAL_EVENTS, Phase
+from protocol.requests import AppendRequest, CreateRequest
+from protocol.response import IncompleteDetails, Response, ResponseError, ResponseStatus, Usage, usage_of
+from tools.client import ClientTool
+from tools.spec import HostedTool
+
+from . import account
+from .inbox import Inbox
+from .log import DeltaText, EventLog
+from .logs import note
+from .models.base import CallBegin, Chunk, ModelError, Plan, Rendered, Sampler, Stop, StopReason
+from .outbox import Subscription
+from .output import HostedCall, Output, SampledCall
+from .parking import Slots
+from .services import Services
+from .policy import Verdict
+from .stages.pipeline import Stages
+from .store import Stored
+
+
+@frozen
+class Ending:
+    """How a Response ends."""
+
+    status: ResponseStatus
+    reason: str | None = None
+    """Of ``incomplete_details``."""
+    error: ResponseError | None = None
+
+
+COMPLETED = Ending("completed")
+CANCELLED = Ending("cancelled")
+SHUTDOWN = Ending("incomplete", "server_shutdown")
+
+
+Load = Callable[[str, str], Awaitable[tuple[Item, ...]]]
+"""Gives the context of a tenant's previous Response; raises ``ProtocolError``."""
+
+
+class Rollout:
+    """One Response. Its public methods but ``run`` are plain functions: they decide at once, and nothing can cut them."""
+
+    def __init__(
+        self,
+        services: Services,
+        request: CreateRequest,
+        tenant: str,
+        *,
+        load: Load,
+        on_refused: Callable[[ProtocolError], None],
+        on_created: Callable[["Rollout"], None],
+        on_sealed: Callable[["Rollout"], None],
+        on_ended: Callable[["Rollout"], None],
+    ) -> None:
+        """``load`` gives the previous Response's context. Told in this order: ``on_refused``, and nothing else; or
+        ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
+        self.id = new_id("response", services.entropy)
+        self.tenant = tenant
+        self.request = request
+        self.phase = Phase.QUEUED
+        self.epoch = 0
+        """Rises at each attach; frames of clients that were attached before are refused."""
+        self.log = EventLog()
+        self.parks = 0
+        self.stages = Stages(services)
+        self.ended = trio.Event()
+        """Set when the terminal event is logged."""
+        self._services = services
+        self._load = load
+        self._held: tuple[Item, ...] = ()
+        self._on_refused = on_refused
+        self._on_created = on_created
+        self._on_sealed = on_sealed
+        self._on_ended = on_ended
+        self._slots = Slots()
+        self._hosted = _hosted_for(request, services.hosted)
+        self.output = Output(self, services.entropy, self._hosted, self._slots.open)
+        self._inbox = Inbox(
+            self._slots,
+            lambda: self.output.items,
+            lambda: new_id("append", services.entropy),
+            remember=services.config.idempotency_keys,
+        )
+        self._client_tool = ClientTool(self._slots)
+        self._subscriptions: tuple[Subscription, ...] = ()
+        self._controller: Subscription | None = None
+        self._scope = trio.CancelScope()
+        self._times = account.Times()
+        self._parked_for: str = ""
+        self._detached_at = math.inf
+        self._user = trio.lowlevel.ParkingLot()
+        self._holds = (request.hold or services.config.hold) == "conversation"
+        self._ending: Ending | None = None
+        self._response: Response | None = None
+        self._context: list[Item] = []
+        self._outside: list[Item] = []
+        self._input_tokens = 0
+        self._held_bytes = 0
+        self._beats = -1
+        self._turn_open = False
+        self._verdict: Verdict | None = None
+
+    # ---- what is asked from outside
+
+    @property
+    def live(self) -> bool:
+        """Whether it takes appends, cancels and finishes."""
+        return self.phase in LIVE
+
+    @property
+    def calls(self) -> int:
+        """How many calls were sampled, of client and hosted tools."""
+        return self.output.calls
+
+    @property
+    def attached(self) -> bool:
+        """Whether a client listens."""
+        return bool(self._subscriptions)
+
+    def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> None:
+        """Apply an append and acknowledge it in the log; raises ``ProtocolError``, and then nothing has changed.
+
+        ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
+        """
+        self._check_live(epoch)
+        if self._held_bytes + size > self._services.config.context_bytes:
+            limit = self._services.config.context_bytes
+            raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
+        accepted = self._inbox.apply(request, self.stages.screen)
+        self._held_bytes += 0 if accepted.append.duplicate else size
+        self.emit(accepted)
+        if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
+            self._resume()
+        elif self._parked_for == "user" and self._inbox.has_messages:
+            self._resume()
+            self._user.unpark_all()
+
+    def cancel(self, *, epoch: int | None = None) -> None:
+        """End it where it is; raises ``ProtocolError``."""
+        self._check_live(epoch)
+        self._end(CANCELLED)
+        self._scope.cancel()
+
+    def finish(self, *, epoch: int | None = None) -> None:
+        """End a held conversation: now, if it waits for the user, else when the model has answered.
+
+        Acknowledged by the terminal event, or by ``response.in_progress`` if that is still to come.
+        """
+        self._check_live(epoch)
+        self._holds = False
+        if self._parked_for == "user":
+            self._resume()
+            self._user.unpark_all()
+        else:
+            self._heartbeat()
+
+    def stop(self, reason: str) -> None:
+        """End it because the server says so."""
+        if self.live:
+            self._end(Ending("incomplete", reason))
+            self._scope.cancel()
+
+    def attach(self, subscription: Subscription) -> int:
+        """Make ``subscription`` the client that the Response answers to; returns its epoch. Another one is let go."""
+        self._notice_deadline()
+        former = self._controller
+        if former is not None:
+            self._leave(former)
+        if former is not None and former.outbox is not subscription.outbox:
+            message = f"another client has attached to {self.id}"
+            error = ErrorEvent(ProtocolError("attached_elsewhere", message), self.id, former.stream_id)
+            former.outbox.put(encode(error.to_wire()))
+        self.epoch += 1
+        self._controller = subscription
+        self._subscriptions += (subscription,)
+        self._detached_at = math.inf
+        self._arm()
+        return self.epoch
+
+    def detach(self, subscription: Subscription) -> None:
+        """The client is gone. Without one, the Response lives on for ``detach_seconds``."""
+        self._notice_deadline()
+        self._leave(subscription)
+        if self._controller is subscription:
+            self._controller = None
+            self._detached_at = trio.current_time()
+            self._arm()
+
+    def pulse(self) -> None:
+        """Called now and then: if nothing was said since the last time, say that the Response is alive."""
+        if self.live and self.attached and self.log.next == self._beats:
+            self._heartbeat()
+        self._beats = self.log.next
+
+    def kept(self) -> Stored:
+        """What a continuation needs to know of the ended Response."""
+        assert self._response is not None
+        return Stored(
+            tenant=self.tenant, response=self._response, context=tuple(self._context), input=tuple(self._outside)
+        )
+
+    # ---- events
+
+    def emit(self, event: ev.Event) -> None:
+        """Log ``event`` and hand it to whoever listens."""
+        body = self.log.append(event)
+        for subscription in self._subscriptions:
+            subscription.deliver(body)
+
+    def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
+        """Log the next pieces of ``text``. The one path that is hot."""
+        delta = self.log.delta
+        subscriptions = self._subscriptions
+        for piece in pieces:
+            body = delta(text, piece)
+            for subscription in subscriptions:
+                subscription.deliver(body)
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+        self._times.started = trio.current_time()
+        try:
+            if self.request.previous_response_id:
+                self._held = await self._load(self.tenant, self.request.previous_response_id)
+            model, plan = await self.stages.before(self.request, self._held)
+        except ProtocolError as error:
+            self._on_refused(error)
+            return
+        except Exception as error:
+            self._on_refused(ProtocolError("server_error", "the server failed; this is its fault"))
+            self._services.on_bug(error)
+            return
+        self._begin(plan)
+        try:
+            with self._scope:
+                async with model.open(plan) as sampler:
+                    await self._converse(sampler)
+            if self._scope.cancelled_caught:
+                self._end(self._timeout())
+        except ModelError as error:
+            self._end(Ending("failed", error=ResponseError(error.code, error.message)))
+        except Exception as error:
+            self._end(Ending("failed", error=ResponseError("server_error", "the server failed; this is its fault")))
+            self._services.on_bug(error)
+        finally:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._services.config.seal_seconds):
+                await self._seal()
+
+    async def _converse(self, sampler: Sampler) -> None:
+        while True:
+            reason = await self._sample(sampler)
+            if not self.live:
+                return  # cancelled between two checkpoints
+            if reason not in ("tool_calls", "end"):
+                self._end(Ending("incomplete", reason))
+                return
+            results = await self._answer(self.output.turn)
+            if not results and not self._inbox.has_messages and await self._user_is_silent():
+                self._end(COMPLETED)
+                return
+            await sampler.extend(await self._admit(results))
+
+    async def _sample(self, sampler: Sampler) -> StopReason | str:
+        """Let events go out until the model stops; returns why it did."""
+        self.output.begin_turn()
+        self._turn_open = True
+        while True:
+            started = trio.current_time()
+            chunks = await sampler.receive()
+            self._times.sampling += trio.current_time() - started
+            reason = self._take(chunks)
+            if reason is not None:
+                return reason
+            if self._controller is not None:
+                await self._controller.outbox.room()
+
+    def _take(self, chunks: Sequence[Chunk]) -> str | None:
+        most = self.request.max_tool_calls
+        for chunk in chunks:
+            if type(chunk) is Stop:
+                self.output.close(cut=chunk.reason in ("max_output_tokens", "content_filter"))
+                return chunk.reason
+            if type(chunk) is CallBegin and most is not None and self.output.calls >= most:
+                return "max_tool_calls"
+            self.output.feed(chunk)
+        return "max_output_tokens" if self.output.tokens > self._services.config.output_tokens else None
+
+    async def _answer(self, calls: Sequence[SampledCall]) -> tuple[Item, ...]:
+        """Ask every call's tool, side by side. Returns finished hosted calls, then the outputs in call order."""
+        if not calls:
+            return ()
+        if self._slots.pending:
+            self._park("tools", self._slots.stubs)
+        results: dict[int, Item] = {}
+
+        async def ask(place: int, call: SampledCall) -> None:
+            results[place] = await self._ask(call)
+
+        if len(calls) == 1:
+            await ask(0, calls[0])
+        else:
+            async with trio.open_nursery() as nursery:
+                for place, call in enumerate(calls):
+                    nursery.start_soon(ask, place, call)
+        ordered = [results[place] for place in range(len(calls))]
+        return tuple(sorted(ordered, key=lambda item: not isinstance(item, FileSearchCall)))
+
+    async def _ask(self, call: SampledCall) -> Item:
+        if not isinstance(call, HostedCall):
+            return (await self._client_tool.call(call)).item
+        item = call.item
+        with trio.move_on_after(self._services.config.hosted_seconds):
+            item = await call.tool.run(call.item, lambda stage: self.output.progress(call, stage))
+        if item.status not in ("completed", "failed"):
+            item = evolve(item, status="failed")
+        self.output.finish_hosted(call, item)
+        return item
+
+    async def _user_is_silent(self) -> bool:
+        """Whether the Response may end: a held conversation first waits for what the user says next."""
+        if self._holds:
+            self._park("user", (ev.Stub("message", role="user"),))
+            while self._holds and not self._inbox.has_messages:
+                await self._user.park()
+        return not self._inbox.has_messages
+
+    async def _admit(self, results: tuple[Item, ...]) -> Rendered:
+        messages = self._inbox.take_messages()
+        rendered = await self.stages.admit((*results, *messages))
+        self._input_tokens += len(rendered.ids)
+        self._settle((*(item for item in results if not isinstance(item, FileSearchCall)), *messages))
+        return rendered
+
+    def _settle(self, outside: Sequence[Item]) -> None:
+        """The turn is over: what was put out, and what came in, is now context."""
+        sampled = len(self._context) - len(self._outside) - (len(self._held))
+        self._context += self.output.items[sampled:]
+        self._context += outside
+        self._outside += outside
+        self._turn_open = False
+
+    # ---- phases
+
+    def _begin(self, plan: Plan) -> None:
+        self._move("start")
+        self._times.since = trio.current_time()
+        self._outside += plan.prompt.items[len(self._held) :]
+        self._context += plan.prompt.items
+        self._input_tokens = len(plan.prompt.ids)
+        self._response = account.snapshot(self.id, self.request, plan, int(self._services.wall()))
+        self._on_created(self)
+        self.emit(ev.Created(self._response))
+        self.emit(ev.InProgress(self._response))
+        if self._controller is None:
+            self._detached_at = trio.current_time()
+        self._arm()
+
+    def _park(self, what: str, stubs: tuple[ev.Stub, ...]) -> None:
+        self._move("park")
+        self.parks += 1
+        self._parked_for = what
+        self._times.since = trio.current_time()
+        self._arm()
+        self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
+
+    def _resume(self) -> None:
+        self._move("resume")
+        self._parked_for = ""
+        self._times.parked += trio.current_time() - self._times.since
+        self._arm()
+
+    def _end(self, ending: Ending) -> None:
+        """Decide how it ends. Only the first decision counts."""
+        if self.phase in LIVE:
+            if self.phase is Phase.PARKED:
+                self._times.parked += trio.current_time() - self._times.since
+            self._move("end")
+            self._ending = ending
+            self._times.ended = trio.current_time()
+
+    def _move(self, move: str) -> None:
+        self.phase = RESPONSE.next(self.phase, move)
+
+    def _arm(self) -> None:
+        """Set the scope's deadline to whichever comes first."""
+        self._scope.deadline = min(self._deadlines())[0]
+
+    def _deadlines(self) -> list[tuple[float, str]]:
+        config = self._services.config
+        deadlines = [
+            (self._times.started + config.response_seconds, "response_timeout"),
+            (self._detached_at + config.detach_seconds, "detached_timeout"),
+        ]
+        if self.phase is Phase.PARKED:
+            deadlines.append((self._times.since + config.park_seconds, f"park:{self._parked_for}"))
+        return deadlines
+
+    def _timeout(self) -> Ending:
+        reason = min(self._deadlines())[1]
+        if reason == "park:user":
+            return COMPLETED  # the model has answered, and the user said nothing more
+        return Ending("incomplete", "tool_output_timeout" if reason == "park:tools" else reason)
+
+    def _notice_deadline(self) -> None:
+        """If the deadline has passed, it has won, though the loop has not noticed yet."""
+        if self.live and self._scope.cancel_called:
+            self._end(self._timeout())
+
+    def _check_live(self, epoch: int | None) -> None:
+        self._notice_deadline()
+        if not self.live:
+            state = "has ended" if self.phase is Phase.ENDED else "is ending"
+            raise ProtocolError("response_not_active", f"the Response {self.id} {state}", "response_id")
+        if epoch is not None and epoch != self.epoch:
+            message = f"another client has attached to {self.id} since; attach again to go on"
+            raise ProtocolError("stale_epoch", message, "response_id")
+
+    def _leave(self, subscription: Subscription) -> None:
+        subscription.close()
+        self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
+
+    def _heartbeat(self) -> None:
+        assert self._response is not None
+        self.emit(ev.InProgress(self._response))
+        self._beats = self.log.next
+
+    # ---- the end
+
+    async def _seal(self) -> None:
+        self._close_items()
+        self._settle_late()
+        self._slots.close()
+        ending = self._screened(self._ending or SHUTDOWN)
+        final = self._final(ending)
+        self._response = final
+        self.emit(_terminal(final))
+        self._move("seal")
+        self.ended.set()
+        self._on_sealed(self)
+        note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
+        try:
+            await self.stages.after(account.row(self, final, ending.reason, self._services.wall()), self._redacted(), keep=self.request.store is not False)
+        except Exception as error:
+            self._services.on_bug(error)
+        finally:
+            self._on_ended(self)
+
+    def _close_items(self) -> None:
+        if self.phase in LIVE:
+            self._end(SHUTDOWN)  # cancelled from above: the server is going down without grace
+        self.output.close(cut=True)
+        for call in self.output.turn:
+            if isinstance(call, HostedCall) and call.item.status in ("in_progress", "searching"):
+                self.output.finish_hosted(call, evolve(call.item, status="failed"))
+
+    def _settle_late(self) -> None:
+        """What was acknowledged and not read by the model yet is kept all the same."""
+        late: list[Item] = []
+        if self._turn_open:
+            calls = [call for call in self.output.turn if not isinstance(call, HostedCall)]
+            late += [result for call in calls if (result := self._slots.result(call.call_id)) is not None]
+        self._settle((*late, *self._inbox.take_messages()))
+
+    def _screened(self, ending: Ending) -> Ending:
+        self._verdict = verdict = self.stages.classify_output(self.output.items)
+        if verdict.blocked and ending.status == "completed":
+            return Ending("incomplete", "content_filter")
+        return ending
+
+    def _final(self, ending: Ending) -> Response:
+        assert self._response is not None
+        return evolve(
+            self._response,
+            status=ending.status,
+            output=tuple(self.output.items),
+            usage=self._usage(),
+            error=ending.error,
+            incomplete_details=IncompleteDetails(ending.reason) if ending.reason else None,
+            completed_at=int(self._services.wall()) if ending.status == "completed" else None,
+            engine=account.engine_report(self.stages.counters, self._times, self.parks),
+        )
+
+    def _redacted(self) -> Stored:
+        """What is stored: as it was streamed, but for what the policy redacts."""
+        kept = self.kept()
+        items = self._verdict.items if self._verdict else self.output.items
+        new = {id(old): item for old, item in zip(self.output.items, items, strict=True) if old is not item}
+        if not new:
+            return kept
+        context = tuple(new.get(id(item), item) for item in kept.context)
+        return evolve(kept, response=evolve(kept.response, output=tuple(items)), context=context)
+
+    def _usage(self) -> Usage:
+        return usage_of(self._input_tokens, self.output.tokens, reasoning=self.output.reasoning_tokens)
+
+def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Mapping[str, HostedTool]:
+    """The hosted tools that the request asks for, by type."""
+    asked = {tool.type for tool in request.tools}
+    return {name: tool for name, tool in hosted.items() if name in asked}
+
+
+def _terminal(response: Response) -> ev.Event:
+    return ev.TERMINAL[TERMINAL_EVENTS[response.status]](response)

@@ -1,0 +1,36 @@
+"""What every Response of a server shares: models, tools, policy, books, clocks. One object, made once, handed down."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+
+from attrs import define, field
+
+from protocol.ids import Entropy
+from tools.spec import HostedTool
+
+from .config import Config
+from .ledger import Ledger, MemoryLedger
+from .logs import report_bug
+from .models.base import Model
+from .policy import Policy
+from .store import MemoryStore, Store
+
+
+@define(kw_only=True, eq=False)
+class Services:
+    """The parts of a server that its Responses use."""
+
+    config: Config = field(factory=Config)
+    models: Mapping[str, Model]
+    """By the name that requests use."""
+    hosted: Mapping[str, HostedTool] = field(factory=dict)
+    """Hosted tools by name, ``file_search`` for example."""
+    policy: Policy = field(factory=Policy.empty)
+    ledger: Ledger = field(factory=MemoryLedger)
+    store: Store = field(factory=MemoryStore)
+    wall: Callable[[], float] = time.time
+    """Seconds of Unix time."""
+    entropy: Entropy = os.urandom
+    on_bug: Callable[[BaseException], None] = report_bug
+    """Told of every exception that is a bug of ours. Tests raise it; a server logs it and lives on."""

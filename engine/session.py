@@ -1,0 +1,196 @@
+"""One client's socket: what each of its frames asks, and who is told what.
+
+Every frame is handled in one plain function, from its bytes to its effect: nothing waits, so nothing can be cut in half, and
+the reader always reads. A frame that is wrong is answered with an error frame, changes nothing, and disturbs no other lane
+(law L13).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import frozen
+
+from protocol.codec import client_message, encode, parse
+from protocol.errors import ErrorEvent, ProtocolError
+from protocol.events import AttachAccepted
+from protocol.limits import SOFT_FRAME_BYTES
+from protocol.requests import (
+    AppendRequest,
+    AttachRequest,
+    CancelRequest,
+    Continuation,
+    CreateRequest,
+    FinishRequest,
+)
+
+from .core import Engine, Watch
+from .lane import Lanes, check_stream_id
+from .outbox import Outbox, Subscription
+from .rollout import Rollout
+
+
+@frozen
+class Attachment:
+    """A Response that this socket is attached to."""
+
+    rollout: Rollout
+    epoch: int
+    subscription: Subscription
+    stream_id: str | None
+
+
+class Session:
+    """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
+
+    def __init__(
+        self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None
+    ) -> None:
+        self._engine = engine
+        self._tenant = tenant
+        self._outbox = outbox
+        self._continuation = continuation
+        self._attachments: dict[str, Attachment] = {}
+        self._lanes = Lanes[CreateRequest](self._start, queue_limit=engine.services.config.lane_queue)
+        self._closed = False
+        self._size = 0
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            CreateRequest: self._create,
+            AppendRequest: self._append,
+            CancelRequest: self._cancel,
+            FinishRequest: self._finish,
+            AttachRequest: self._attach,
+        }
+
+    @property
+    def busy(self) -> bool:
+        """Whether a Response of this socket is live."""
+        return any(attachment.rollout.live for attachment in self._attachments.values())
+
+    def handle(self, message: str | bytes) -> None:
+        """Take one frame. Whatever is wrong with it is answered; nothing is raised."""
+        frame: Any = None
+        try:
+            frame = self._read(message)
+            request = client_message(frame)
+            check_stream_id(request.stream_id)
+            self._handlers[type(request)](request)
+        except ProtocolError as error:
+            self._tell(error, *_attribution(frame))
+        except Exception as error:
+            self._engine.services.on_bug(error)
+            self._tell(ProtocolError("server_error", "the server failed; this is its fault"), *_attribution(frame))
+
+    def close(self) -> None:
+        """The socket is gone. Its Responses live on, each for ``detach_seconds``."""
+        self._closed = True
+        self._lanes.clear()
+        for attachment in self._attachments.values():
+            attachment.rollout.detach(attachment.subscription)
+        self._attachments.clear()
+
+    # ---- what frames ask
+
+    def _read(self, message: str | bytes) -> Any:
+        if isinstance(message, bytes):
+            raise ProtocolError("invalid_frame", "frames are JSON text; this one was binary")
+        self._size = len(message) if message.isascii() else len(message.encode("utf-8", "surrogatepass"))
+        if self._size > SOFT_FRAME_BYTES:
+            raise ProtocolError(
+                "message_too_large", f"a frame has at most {SOFT_FRAME_BYTES} bytes, this one has {self._size}"
+            )
+        return parse(message)
+
+    def _create(self, request: CreateRequest) -> None:
+        shape = request.continuation or self._continuation or self._engine.services.config.continuation
+        if shape != "append":
+            message = f"continuation: {shape!r} is not served here; allowed: append"
+            raise ProtocolError("unsupported_parameter", message, "continuation")
+        known = self._engine.known(request, self._tenant)
+        if known is not None:
+            self._join(known, -1, request.stream_id)
+        else:
+            self._lanes.submit(request.stream_id, request)
+
+    def _append(self, request: AppendRequest) -> None:
+        rollout, epoch = self._target(request.response_id, request.stream_id)
+        rollout.append(request, epoch=epoch, size=self._size)
+
+    def _cancel(self, request: CancelRequest) -> None:
+        rollout, epoch = self._target(request.response_id, request.stream_id)
+        rollout.cancel(epoch=epoch)
+
+    def _finish(self, request: FinishRequest) -> None:
+        rollout, epoch = self._target(request.response_id, request.stream_id)
+        rollout.finish(epoch=epoch)
+
+    def _attach(self, request: AttachRequest) -> None:
+        rollout = self._engine.find(self._tenant, request.response_id)
+        last = rollout.log.last
+        if not -1 <= request.starting_after <= last:
+            message = f"starting_after: {request.starting_after} is not from -1 to {last}, the newest event"
+            raise ProtocolError("invalid_cursor", message, "starting_after")
+        self._join(rollout, request.starting_after, request.stream_id)
+
+    def _join(self, rollout: Rollout, cursor: int, stream_id: str | None) -> None:
+        self._prune()
+        subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
+        epoch = rollout.attach(subscription)
+        accepted = AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id)
+        self._outbox.put(encode(accepted))
+        self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
+        subscription.catch_up()
+
+    def _target(self, response_id: str | None, stream_id: str | None) -> tuple[Rollout, int | None]:
+        """The Response that a frame means, and the epoch at which this socket attached to it, if it ever did."""
+        if response_id is not None:
+            held = self._attachments.get(response_id)
+            return self._engine.find(self._tenant, response_id), held.epoch if held else None
+        on_lane = [one for one in self._attachments.values() if one.stream_id == stream_id and one.rollout.live]
+        if not on_lane:
+            raise ProtocolError("response_not_active", "no Response is live on this lane", "response_id")
+        if len(on_lane) > 1:
+            ids = ", ".join(one.rollout.id for one in on_lane)
+            message = f"response_id: {len(on_lane)} Responses are live on this lane, say which: {ids}"
+            raise ProtocolError("response_ambiguous", message, "response_id")
+        return on_lane[0].rollout, on_lane[0].epoch
+
+    # ---- Responses of this socket's lanes
+
+    def _start(self, request: CreateRequest) -> None:
+        lane = request.stream_id
+
+        def refused(error: ProtocolError) -> None:
+            self._tell(error, None, lane)
+            self._lanes.done(lane)
+
+        def created(rollout: Rollout) -> None:
+            if not self._closed:
+                self._prune()
+                subscription = Subscription(rollout.log, self._outbox, stream_id=lane)
+                epoch = rollout.attach(subscription)
+                self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, lane)
+
+        def ended(rollout: Rollout) -> None:
+            self._lanes.done(lane)
+
+        try:
+            self._engine.create(request, self._tenant, Watch(refused, created, ended))
+        except ProtocolError as error:
+            refused(error)
+
+    def _prune(self) -> None:
+        ended = [one for one in self._attachments.values() if not one.rollout.live and one.subscription.caught_up]
+        for attachment in ended:
+            del self._attachments[attachment.rollout.id]
+
+    def _tell(self, error: ProtocolError, response_id: str | None = None, stream_id: str | None = None) -> None:
+        self._outbox.put(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
+
+
+def _attribution(frame: Any) -> tuple[str | None, str | None]:
+    """The Response and the lane that a frame named, if it did."""
+    if not isinstance(frame, dict):
+        return None, None
+    names = (frame.get("response_id"), frame.get("stream_id"))
+    response_id, stream_id = (name if isinstance(name, str) else None for name in names)
+    return response_id, stream_id

@@ -1,0 +1,73 @@
+"""What each stage did, counted per Response. These numbers are the experiment's result.
+
+A stage runs *in full* over a whole input, or *incrementally* over what is new. It counts its runs of both kinds, and its
+units: items, tokens, bytes.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Literal
+
+from attrs import define
+
+Stage = Literal["validate", "route", "classify", "render", "classify_output", "bill", "store"]
+STAGES: Final[tuple[Stage, ...]] = ("validate", "route", "classify", "render", "classify_output", "bill", "store")
+"""In the order in which they run."""
+
+
+@define(eq=False)
+class Count:
+    """One stage's counts."""
+
+    full: int = 0
+    incremental: int = 0
+    items: int = 0
+    tokens: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """Of the wall clock, on the engine's own thread."""
+
+
+class Counters:
+    """All stages' counts of one Response."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[Stage, Count] = {}
+
+    def __getitem__(self, stage: Stage) -> Count:
+        return self._counts.get(stage) or self._counts.setdefault(stage, Count())
+
+    @contextmanager
+    def full(self, stage: Stage) -> Iterator[Count]:
+        """One run over the whole input."""
+        count = self[stage]
+        count.full += 1
+        started = time.perf_counter()
+        try:
+            yield count
+        finally:
+            count.seconds += time.perf_counter() - started
+
+    def incremental(self, stage: Stage, *, items: int = 0, tokens: int = 0, size: int = 0, seconds: float = 0) -> None:
+        """One run over what is new."""
+        count = self[stage]
+        count.incremental += 1
+        count.items += items
+        count.tokens += tokens
+        count.bytes += size
+        count.seconds += seconds
+
+    def full_runs(self) -> dict[str, int]:
+        """Full runs of each stage, those that never ran too."""
+        return {stage: self._counts[stage].full if stage in self._counts else 0 for stage in STAGES}
+
+    def as_json(self) -> dict[str, dict[str, int | float]]:
+        """All counts, for the ledger and the terminal event."""
+        names = ("full", "incremental", "items", "tokens", "bytes")
+        return {
+            stage: {name: getattr(count, name) for name in names} | {"seconds": round(count.seconds, 6)}
+            for stage, count in sorted(self._counts.items(), key=lambda pair: STAGES.index(pair[0]))
+        }

@@ -1,0 +1,122 @@
+"""Stage ``validate``: whether a create request can be served. Raises ``ProtocolError`` with the path of what is wrong.
+
+The codec has checked the types of all fields already; here are ranges, and how fields fit each other and the context: each
+tool output answers one call before it, with the right kind, once, and no call stays unanswered (nothing is repaired).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from protocol import limits
+from protocol.errors import ProtocolError
+from protocol.items import (
+    CALL_CLASSES,
+    OUTPUT_CLASSES,
+    OUTPUT_TYPE_OF,
+    CallItem,
+    Item,
+    ItemReference,
+    Message,
+    answered_call_id,
+)
+from protocol.requests import CreateRequest, Tool
+
+Check = Callable[[Any], bool]
+RANGES: Final[dict[str, tuple[Check, str]]] = {
+    "model": (lambda v: len(v) > 0, "not empty"),
+    "max_output_tokens": (lambda v: v >= 1, "at least 1"),
+    "max_tool_calls": (lambda v: v >= 1, "at least 1"),
+    "temperature": (lambda v: 0 <= v <= 2, "from 0 to 2"),
+    "top_p": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "top_logprobs": (lambda v: 0 <= v <= 20, "from 0 to 20"),
+    "presence_penalty": (lambda v: -2 <= v <= 2, "from -2 to 2"),
+    "frequency_penalty": (lambda v: -2 <= v <= 2, "from -2 to 2"),
+    "tools": (lambda v: len(v) <= limits.TOOLS, f"at most {limits.TOOLS} tools"),
+    "input": (lambda v: isinstance(v, str) or len(v) <= limits.INPUT_ITEMS, f"at most {limits.INPUT_ITEMS} items"),
+    "idempotency_key": (lambda v: 0 < len(v) <= limits.IDEMPOTENCY_KEY_CHARS, "from 1 to 256 characters"),
+    "metadata": (lambda v: _metadata_fits(v), "at most 16 pairs, keys of 64 and string values of 512 characters"),
+    "tool_choice": (lambda v: isinstance(v, dict) or v in ("none", "auto", "required"), "none, auto, required, or a tool"),
+}
+"""What a field must be, and how an error says so."""
+
+UNSUPPORTED: Final[dict[str, tuple[Check, str]]] = {
+    "background": (lambda v: v is True, "a Response outlives its socket anyway: attach to it"),
+    "conversation": (lambda v: v is not None, 'use hold: "conversation", or previous_response_id'),
+    "generate": (lambda v: v is False, "a warm-up has no use where the Response stays live"),
+}
+"""Fields that say something which is not served, and what to do instead."""
+
+
+def check_request(request: CreateRequest) -> None:
+    """Check the fields by themselves."""
+    for name, (fits, allowed) in RANGES.items():
+        value = getattr(request, name)
+        if value is not None and not fits(value):
+            raise ProtocolError("invalid_value", f"{name}: must be {allowed}", name)
+    for name, (asks, instead) in UNSUPPORTED.items():
+        if asks(getattr(request, name)):
+            raise ProtocolError("unsupported_parameter", f"{name}: not supported here; {instead}", name)
+    check_tools(request.tools)
+
+
+def check_tools(tools: Sequence[Tool]) -> None:
+    """Function and custom tools have names, and no two the same."""
+    seen: dict[str, int] = {}
+    for index, tool in enumerate(tools):
+        if tool.type not in ("function", "custom"):
+            continue
+        if not tool.name:
+            raise ProtocolError("missing_required_parameter", f"tools[{index}].name: missing", f"tools[{index}].name")
+        if tool.name in seen:
+            message = f"tools[{index}].name: {tool.name!r} is also the name of tools[{seen[tool.name]}]"
+            raise ProtocolError("invalid_value", message, f"tools[{index}].name")
+        seen[tool.name] = index
+
+
+def check_pairing(held: Sequence[Item], new: Sequence[Item]) -> None:
+    """Check that every call in ``held`` and ``new`` is answered once, behind it, by the right kind of output.
+
+    ``held`` is what the server has stored (the context of the previous Response), ``new`` the request's input.
+    """
+    waiting: dict[str, CallItem] = {}
+    answered: set[str] = set()
+    paths = [None] * len(held) + [f"input[{index}]" for index in range(len(new))]
+    for path, item in zip(paths, [*held, *new], strict=True):
+        if isinstance(item, CALL_CLASSES):
+            if item.status == "incomplete":
+                continue  # cut short: it was never run
+            if item.call_id in waiting:
+                raise _pairing("tool_output_missing", path, f"call {item.call_id!r} is still waiting for its output")
+            waiting[item.call_id] = item
+        elif isinstance(item, OUTPUT_CLASSES):
+            _close_pair(item, path, waiting, answered)
+        elif isinstance(item, ItemReference):
+            raise _pairing("invalid_value", path, "item references are not resolved here; send the item itself")
+        elif isinstance(item, Message) and len(item.content) == 0 and path:
+            raise _pairing("invalid_value", f"{path}.content", "empty")
+    if waiting:
+        raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waiting)}")
+
+
+def _close_pair(item: Any, path: str | None, waiting: dict[str, CallItem], answered: set[str]) -> None:
+    call_id = answered_call_id(item) or ""
+    call = waiting.pop(call_id, None)
+    if call is None:
+        code = "tool_output_conflict" if call_id in answered else "tool_call_not_found"
+        known = ", ".join(waiting) or "none"
+        raise _pairing(code, path, f"no call {call_id!r} waits for an output; calls that wait: {known}")
+    if OUTPUT_TYPE_OF[call.type] != item.type:
+        expected = OUTPUT_TYPE_OF[call.type]
+        raise _pairing("tool_output_type_mismatch", path, f"call {call_id!r} takes a {expected}, got a {item.type}")
+    answered.add(call_id)
+
+
+def _pairing(code: str, path: str | None, message: str) -> ProtocolError:
+    return ProtocolError(code, f"{path}: {message}" if path else message, path)
+
+
+def _metadata_fits(metadata: dict[str, Any]) -> bool:
+    return len(metadata) <= limits.METADATA_PAIRS and all(
+        len(key) <= limits.METADATA_KEY_CHARS and isinstance(value, str) and len(value) <= limits.METADATA_VALUE_CHARS
+        for key, value in metadata.items()
+    )

@@ -1,0 +1,150 @@
+"""The stream below a WebSocket: complete frames go into one FIFO buffer, which one writer empties.
+
+Why. Sending each event by itself costs a lock, a checkpoint and a system call. A burst of events wants to be one write. So
+this stream stands between the WebSocket library and the socket: the library writes its handshake, pongs and close frame into
+the buffer, and events go into the same buffer as complete text frames (RFC 6455, 5.2: FIN, opcode 1, unmasked, as servers
+send). One task writes whatever has gathered since its last write. The first event of a burst wakes it at once.
+
+Since only that task writes, and each write is shielded, no frame is ever cut in half but by the socket's own death; after a
+write that failed or overran its deadline nothing is written any more. After a close frame no other frame follows it.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+CLOSE_FRAME: Final = 0x88
+"""First byte of a close frame: FIN, opcode 8."""
+
+TEXT_FRAME: Final = 0x81
+"""First byte of a text frame: FIN, opcode 1."""
+
+
+def text_frame(payload: bytes) -> bytes:
+    """``payload`` (UTF-8) as one unmasked text frame: RFC 6455, section 5.2."""
+    size = len(payload)
+    if size < 126:
+        return b"%c%c%b" % (TEXT_FRAME, size, payload)
+    if size < 65536:
+        return b"%c%c%b%b" % (TEXT_FRAME, 126, size.to_bytes(2, "big"), payload)
+    return b"%c%c%b%b" % (TEXT_FRAME, 127, size.to_bytes(8, "big"), payload)
+
+
+class FrameStream(trio.abc.Stream):
+    """A buffered stream. ``head`` is what was read from ``raw`` already, and is given to the reader first."""
+
+    def __init__(self, raw: trio.abc.Stream, head: bytes, *, send_seconds: float, close_seconds: float) -> None:
+        self._raw = raw
+        self._head = head
+        self._send_seconds = send_seconds
+        self._close_seconds = close_seconds
+        self._buffer = bytearray()
+        self._writing = 0
+        self._wake = trio.Event()
+        self._idle = trio.lowlevel.ParkingLot()
+        self._closing = False
+        self._broken = False
+        self._on_drained: Callable[[], None] = _nothing
+
+    def on_drained(self, notify: Callable[[], None]) -> None:
+        """Call ``notify`` after each write."""
+        self._on_drained = notify
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that were put and are not in the kernel yet."""
+        return len(self._buffer) + self._writing
+
+    def put(self, payload: bytes) -> None:
+        """Send ``payload`` as a text frame; never blocks, and does nothing once the stream is closing."""
+        if self._closing or self._broken:
+            return
+        self._buffer += text_frame(payload)
+        self._wake.set()
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """What the WebSocket library sends: the handshake, pongs, the close frame. Returns when it is in the buffer."""
+        await trio.lowlevel.checkpoint()
+        if self._broken:
+            raise trio.BrokenResourceError("the peer does not read")
+        if self._closing:
+            return  # nothing follows a close frame
+        self._closing = data[:1] == b"%c" % CLOSE_FRAME
+        self._buffer += data
+        self._wake.set()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Part of the interface; the buffer always takes more."""
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        """What the peer sent."""
+        if self._head:
+            await trio.lowlevel.checkpoint()
+            head, self._head = self._head, b""
+            return head
+        return await self._raw.receive_some(max_bytes)
+
+    async def write(self) -> None:
+        """The writer: run it as a task for as long as the connection lives.
+
+        Returns when a write failed or took too long; the raw stream is closed then. Cancellation lets a write that has
+        begun end, within ``send_seconds``.
+        """
+        while not self._broken:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            await self._flush()
+
+    async def aclose(self) -> None:
+        """Write what waits, within ``close_seconds``, then close the raw stream, whatever happens."""
+        try:
+            with trio.move_on_after(self._close_seconds, shield=True):
+                while self.waiting and not self._broken:
+                    await self._flush()
+                await self._linger()
+        finally:
+            self._broken = True
+            self._wake.set()
+            await trio.aclose_forcefully(self._raw)
+
+    async def _flush(self) -> None:
+        if self._writing:
+            await self._idle.park()
+            return
+        while self._buffer and not self._broken:
+            data, self._buffer = self._buffer, bytearray()
+            self._writing = len(data)
+            try:
+                await self._send(data)
+            finally:
+                self._writing = 0
+                self._idle.unpark_all()
+            self._on_drained()
+
+    async def _send(self, data: bytearray) -> None:
+        with trio.move_on_after(self._send_seconds, shield=True) as scope:
+            try:
+                await self._raw.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                self._broken = True
+        if scope.cancelled_caught:
+            self._broken = True
+            await trio.aclose_forcefully(self._raw)
+
+    async def _linger(self) -> None:
+        """Let the peer read our close frame: closing with unread input would reset the connection and lose it."""
+        if self._broken or not isinstance(self._raw, trio.abc.HalfCloseableStream):
+            return
+        try:
+            await self._raw.send_eof()
+            while await self._raw.receive_some(65536):
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            pass
+
+
+
+def _nothing() -> None:
+    """What is called after a write while nobody wants to know."""
