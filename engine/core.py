@@ -12,13 +12,13 @@ from attrs import frozen
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
-from protocol.items import Item
 from protocol.lifecycle import Phase
 from protocol.requests import CreateRequest
 
 from .logs import note
 from .rollout import Rollout
 from .services import Services
+from .store import Stored
 
 
 @frozen
@@ -100,7 +100,7 @@ class Engine:
             self.services,
             request,
             tenant,
-            load=self._context_of,
+            load=self._previous,
             on_refused=refused,
             on_created=created,
             on_sealed=watch.ended,
@@ -127,7 +127,7 @@ class Engine:
             raise ProtocolError("response_not_found", f"Response with id {response_id!r} not found.", "response_id")
         return rollout
 
-    async def _context_of(self, tenant: str, response_id: str) -> tuple[Item, ...]:
+    async def _previous(self, tenant: str, response_id: str) -> Stored:
         missing = ProtocolError(
             "previous_response_not_found",
             f"Previous response with id {response_id!r} not found.",
@@ -137,11 +137,11 @@ class Engine:
         if rollout is not None and rollout.tenant == tenant and rollout.request.store is not False:
             if rollout.phase is not Phase.ENDED:
                 raise missing
-            return rollout.kept().context
+            return rollout.kept()
         stored = await self.services.store.get(tenant, response_id)
         if stored is None:
             raise missing
-        return stored.context
+        return stored
 
     # ---- keeping house
 

@@ -26,13 +26,11 @@ CREATE TABLE IF NOT EXISTS ledger (
   tool_calls INTEGER NOT NULL, parks INTEGER NOT NULL, flags TEXT NOT NULL, stages TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS responses (
   tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, response TEXT NOT NULL, context TEXT NOT NULL,
-  input TEXT NOT NULL, PRIMARY KEY (tenant, id));
+  input TEXT NOT NULL, stops TEXT NOT NULL, PRIMARY KEY (tenant, id));
 """
 ROW_COLUMNS: Final = tuple(Row.__annotations__)
-INSERT_ROW: Final = (
-    f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
-)
-INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?)"
+INSERT_ROW: Final = f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
+INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 @define(eq=False)
@@ -62,21 +60,22 @@ class Database:
     async def put(self, stored: Stored) -> None:
         """Keep a Response; see ``Store.put``."""
         response = stored.response
-        texts = [encode(to_wire(value)).decode() for value in (response, stored.context, stored.input)]
+        texts = [encode(to_wire(value)).decode() for value in (response, stored.context, stored.input, stored.stops)]
         await self._commit(INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, *texts))
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """The Response, if ``tenant`` has one of that id."""
-        query = "SELECT response, context, input FROM responses WHERE tenant = ? AND id = ?"
+        query = "SELECT response, context, input, stops FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._in_thread(lambda: self._connection.execute(query, (tenant, response_id)).fetchall())
         if not rows:
             return None
-        response, context, items = (parse(text) for text in rows[0])
+        response, context, items, stops = (parse(text) for text in rows[0])
         return Stored(
             tenant=tenant,
             response=from_wire(response, Response),
             context=tuple(map(item_from_wire, context)),
             input=tuple(map(item_from_wire, items)),
+            stops=tuple(stops),
         )
 
     async def rows(self) -> list[dict[str, Any]]:

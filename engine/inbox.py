@@ -8,6 +8,8 @@ or because its results are already there, is acknowledged and adds nothing (law 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
+from typing import cast
+
 from attrs import define, evolve, frozen
 
 from protocol.codec import canonical, same_json, to_wire
@@ -81,9 +83,8 @@ class Inbox:
         parts = self._sort(request.input)
         fresh = self._slots.plan(parts.outputs)
         screened = screen([*fresh, *parts.messages])
-        outputs = [item for item in screened if isinstance(item, OUTPUT_CLASSES)]
-        self._slots.fill(outputs)
-        self._messages.extend(item for item in screened if isinstance(item, Message))
+        self._slots.fill(fresh, cast(Sequence[OutputOfCall], screened[: len(fresh)]))
+        self._messages.extend(cast(Sequence[Message], screened[len(fresh) :]))
         accepted = self._accepted(parts, duplicate=not screened)
         if request.idempotency_key:
             self._keep(request.idempotency_key, _Remembered(body, accepted))
@@ -96,9 +97,7 @@ class Inbox:
     def _known(self, key: str | None, body: bytes) -> AppendAccepted | None:
         known = self._keys.get(key) if key and self._keys else None
         if known is not None and known.body != body:
-            raise ProtocolError(
-                "idempotency_conflict", f"the key {key!r} came with another body before", "idempotency_key"
-            )
+            raise ProtocolError("idempotency_conflict", f"the key {key!r} came with another body before", "idempotency_key")
         return known.accepted if known else None
 
     def _keep(self, key: str, remembered: _Remembered) -> None:

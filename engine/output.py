@@ -267,9 +267,7 @@ class _OpenFunctionCall(_OpenCall):
     delta = "response.function_call_arguments.delta"
 
     def _item(self, text: str, status: ItemStatus) -> FunctionCall:
-        return FunctionCall(
-            id=self.id, call_id=self._call_id, name=self._name, arguments=text, status=status.value
-        )
+        return FunctionCall(id=self.id, call_id=self._call_id, name=self._name, arguments=text, status=status.value)
 
     def _text_done(self, text: str) -> ev.Event:
         return ev.ArgumentsDone(self.id, self.index, self._name, text)

@@ -33,6 +33,8 @@ class Slot:
 
     call: CallItem
     state: SlotState = SlotState.OPEN
+    sent: OutputOfCall | None = None
+    """As the client sent it: what the same result, sent again, is compared with."""
     result: OutputOfCall | None = None
 
     @property
@@ -82,7 +84,7 @@ class Slots:
         for path, output in outputs:
             slot = self._slot_for(path, output)
             call_id = slot.call.call_id
-            held = slot.result or fresh.get(call_id)
+            held = slot.sent or fresh.get(call_id)
             if held is None:
                 fresh[call_id] = output
             elif held != output and canonical(held) != canonical(output):
@@ -90,12 +92,15 @@ class Slots:
                 raise ProtocolError("tool_output_conflict", message, path)
         return list(fresh.values())
 
-    def fill(self, outputs: Sequence[OutputOfCall]) -> None:
-        """Fill the slots of ``outputs``, which ``plan`` has returned, and wake the loop if none is left open."""
-        for output in outputs:
+    def fill(self, sent: Sequence[OutputOfCall], screened: Sequence[OutputOfCall]) -> None:
+        """Fill the slots of ``sent``, which ``plan`` has returned, and wake the loop if none is left open.
+
+        ``screened`` is what the model reads of them: the same, but for what the policy redacts.
+        """
+        for output, result in zip(sent, screened, strict=True):
             slot = self._open.pop(answered_call_id(output) or "")
             slot.state = SLOT.next(slot.state, "fill")
-            slot.result = output
+            slot.sent, slot.result = output, result
         if not self._open:
             self._lot.unpark_all()
 

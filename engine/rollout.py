@@ -57,8 +57,8 @@ CANCELLED = Ending("cancelled")
 SHUTDOWN = Ending("incomplete", "server_shutdown")
 
 
-Load = Callable[[str, str], Awaitable[tuple[Item, ...]]]
-"""Gives the context of a tenant's previous Response; raises ``ProtocolError``."""
+Load = Callable[[str, str], Awaitable[Stored]]
+"""Gives a tenant's previous Response; raises ``ProtocolError``."""
 
 
 class Rollout:
@@ -78,7 +78,8 @@ class Rollout:
     ) -> None:
         """``load`` gives the previous Response's context. Told in this order: ``on_refused``, and nothing else; or
         ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
-        self.id = new_id("response", services.entropy)
+        self.id = ""
+        """Given when the Response begins: what is refused never had one."""
         self.tenant = tenant
         self.request = request
         self.phase = Phase.QUEUED
@@ -91,7 +92,7 @@ class Rollout:
         """Set when the terminal event is logged."""
         self._services = services
         self._load = load
-        self._held: tuple[Item, ...] = ()
+        self._held: Stored | None = None
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -118,6 +119,8 @@ class Rollout:
         self._response: Response | None = None
         self._context: list[Item] = []
         self._outside: list[Item] = []
+        self._stops: list[int] = []
+        self._from_before = 0
         self._input_tokens = 0
         self._held_bytes = 0
         self._beats = -1
@@ -220,7 +223,11 @@ class Rollout:
         """What a continuation needs to know of the ended Response."""
         assert self._response is not None
         return Stored(
-            tenant=self.tenant, response=self._response, context=tuple(self._context), input=tuple(self._outside)
+            tenant=self.tenant,
+            response=self._response,
+            context=tuple(self._context),
+            input=tuple(self._outside),
+            stops=tuple(self._stops),
         )
 
     # ---- events
@@ -339,6 +346,7 @@ class Rollout:
             item = await call.tool.run(call.item, lambda stage: self.output.progress(call, stage))
         if item.status not in ("completed", "failed"):
             item = evolve(item, status="failed")
+        item = self.stages.screen_hosted(item)
         self.output.finish_hosted(call, item)
         return item
 
@@ -359,8 +367,9 @@ class Rollout:
 
     def _settle(self, outside: Sequence[Item]) -> None:
         """The turn is over: what was put out, and what came in, is now context."""
-        sampled = len(self._context) - len(self._outside) - (len(self._held))
+        sampled = len(self._context) - len(self._outside) - self._from_before
         self._context += self.output.items[sampled:]
+        self._stops.append(len(self._context))
         self._context += outside
         self._outside += outside
         self._turn_open = False
@@ -369,8 +378,12 @@ class Rollout:
 
     def _begin(self, plan: Plan) -> None:
         self._move("start")
+        self.id = new_id("response", self._services.entropy)
         self._times.since = trio.current_time()
-        self._outside += plan.prompt.items[len(self._held) :]
+        if self._held:
+            self._from_before = len(self._held.context)
+            self._stops += self._held.stops
+        self._outside += plan.prompt.items[self._from_before :]
         self._context += plan.prompt.items
         self._input_tokens = len(plan.prompt.ids)
         self._response = account.snapshot(self.id, self.request, plan, int(self._services.wall()))
@@ -465,7 +478,11 @@ class Rollout:
         self._on_sealed(self)
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
         try:
-            await self.stages.after(account.row(self, final, ending.reason, self._services.wall()), self._redacted(), keep=self.request.store is not False)
+            await self.stages.after(
+                account.row(self, final, ending.reason, self._services.wall()),
+                self._redacted(),
+                keep=self.request.store is not False,
+            )
         except Exception as error:
             self._services.on_bug(error)
         finally:
@@ -518,6 +535,7 @@ class Rollout:
 
     def _usage(self) -> Usage:
         return usage_of(self._input_tokens, self.output.tokens, reasoning=self.output.reasoning_tokens)
+
 
 def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Mapping[str, HostedTool]:
     """The hosted tools that the request asks for, by type."""

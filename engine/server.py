@@ -207,5 +207,3 @@ def _headers_for(error: ProtocolError) -> list[tuple[str, str]]:
     if error.code == "invalid_api_key":
         return [("www-authenticate", "Bearer")]
     return [("retry-after", "1")] if error.status in (429, 503) else []
-
-

@@ -42,9 +42,7 @@ class Attachment:
 class Session:
     """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
 
-    def __init__(
-        self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None) -> None:
         self._engine = engine
         self._tenant = tenant
         self._outbox = outbox
@@ -95,9 +93,7 @@ class Session:
             raise ProtocolError("invalid_frame", "frames are JSON text; this one was binary")
         self._size = len(message) if message.isascii() else len(message.encode("utf-8", "surrogatepass"))
         if self._size > SOFT_FRAME_BYTES:
-            raise ProtocolError(
-                "message_too_large", f"a frame has at most {SOFT_FRAME_BYTES} bytes, this one has {self._size}"
-            )
+            raise ProtocolError("message_too_large", f"a frame has at most {SOFT_FRAME_BYTES} bytes, this one has {self._size}")
         return parse(message)
 
     def _create(self, request: CreateRequest) -> None:

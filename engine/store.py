@@ -21,6 +21,8 @@ class Stored:
     context: tuple[Item, ...]
     input: tuple[Item, ...]
     """What came from outside: the request's input and the appended items, in context order."""
+    stops: tuple[int, ...] = ()
+    """Places in ``context`` where sampling stopped: between the calls of a turn and what answered them."""
 
 
 class Store(Protocol):

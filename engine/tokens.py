@@ -60,7 +60,7 @@ SPECIAL: Final[dict[str, int]] = {
 """The ids of ``o200k_harmony`` (``tiktoken_ext.openai_public``), by the name between the bars."""
 
 BLOCK_CHARS: Final = 4096
-"""Longer texts are encoded in blocks. At this size the slowest tiktoken needs milliseconds for the worst block, and a
+"""Longer texts are encoded in blocks. At this size the slowest tiktoken needs tens of milliseconds for the worst block, and a
 block's overhead is a few percent of its encoding."""
 
 _BLOCK: Final = re.compile(r".*(?:[^\W_](?=\s)|[^\W\d_](?=[\d,.;:!?()\[\]{}<>=\"、。，；：！？（）「」…]))", re.DOTALL)

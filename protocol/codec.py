@@ -31,6 +31,8 @@ from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 
 T = TypeVar("T")
+WRITER_DEPTH: Final = 200
+"""Below this depth of nesting orjson writes whatever it has read (its limit is 254)."""
 
 
 class _Bad(Exception):
@@ -56,9 +58,15 @@ class _Bad(Exception):
 def parse(text: str | bytes) -> Any:
     """JSON text to values; raises ``ProtocolError`` (``invalid_json``)."""
     try:
-        return orjson.loads(text)
+        value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ProtocolError("invalid_json", f"not valid JSON: {error}") from None
+    if _may_be_deep(text):
+        try:
+            orjson.dumps(value)  # the writer's limit of depth is lower than the reader's; finding it out is cheap
+        except TypeError as error:
+            raise ProtocolError("invalid_json", f"not JSON that can be sent on: {error}") from None
+    return value
 
 
 def decode_client(text: str | bytes) -> ClientMessage:
@@ -146,6 +154,12 @@ def same_json(left: str, right: str) -> bool:
         return bool(orjson.loads(left) == orjson.loads(right))
     except orjson.JSONDecodeError:
         return False
+
+
+def _may_be_deep(text: str | bytes) -> bool:
+    if isinstance(text, str):
+        return text.count("[") + text.count("{") > WRITER_DEPTH
+    return text.count(b"[") + text.count(b"{") > WRITER_DEPTH
 
 
 # ---- how errors speak

@@ -320,9 +320,7 @@ OTHER_ITEM_TYPES: Final = frozenset(
 )
 
 CallItem = FunctionCall | CustomToolCall | ShellCall | LocalShellCall | ApplyPatchCall
-OutputOfCall = (
-    FunctionCallOutput | CustomToolCallOutput | ShellCallOutput | LocalShellCallOutput | ApplyPatchCallOutput
-)
+OutputOfCall = FunctionCallOutput | CustomToolCallOutput | ShellCallOutput | LocalShellCallOutput | ApplyPatchCallOutput
 Item = Message | Reasoning | CallItem | OutputOfCall | FileSearchCall | ItemReference | OtherItem
 
 ITEMS: Final[dict[str, type[Item]]] = {

@@ -12,7 +12,7 @@ from attrs import evolve
 
 from protocol.codec import encode
 from protocol.errors import ProtocolError
-from protocol.items import Item, Message
+from protocol.items import FileSearchCall, Item, Message, text_of
 from protocol.requests import CreateRequest
 
 from ..ledger import Row
@@ -35,8 +35,9 @@ class Stages:
 
     # ---- before inference, once
 
-    async def before(self, request: CreateRequest, held: Sequence[Item]) -> tuple[Model, Plan]:
-        """Validate, route, classify and render; raises ``ProtocolError``. ``held`` is the previous Response's context."""
+    async def before(self, request: CreateRequest, previous: Stored | None) -> tuple[Model, Plan]:
+        """Validate, route, classify and render; raises ``ProtocolError``. ``previous`` is the Response that this one continues."""
+        held = previous.context if previous else ()
         new = input_items(request)
         with self.counters.full("validate") as count:
             self._validate(request, held, new)
@@ -44,13 +45,13 @@ class Stages:
         with self.counters.full("route"):
             model = self._route(request.model)
         with self.counters.full("classify") as count:
-            verdict = self._classify([*_instructions(request), *new])
-            new = verdict.items[len(verdict.items) - len(new) :]
+            request, new, verdict = self._classify_request(request, new)
             count.items += verdict.looked_at
             count.bytes += verdict.bytes
         with self.counters.full("render") as count:
             context = (*held, *new)
-            ids = await self._render_prompt(request, context)
+            stops = frozenset((*previous.stops, len(held))) if previous else None
+            ids = await self._render_prompt(request, context, stops)
             count.items += len(context)
             count.tokens += len(ids)
         return model, self._plan(request, Rendered(context, ids))
@@ -69,11 +70,13 @@ class Stages:
             raise ProtocolError("model_not_found", f"model: no model {name!r}; this server has {known}", "model")
         return model
 
-    async def _render_prompt(self, request: CreateRequest, context: Sequence[Item]) -> Sequence[int]:
-        if _text_size(request, context) < self._services.config.thread_bytes:
-            return rendering.render_prompt(request.instructions, request.tools, context)
+    async def _render_prompt(
+        self, request: CreateRequest, context: Sequence[Item], stops: frozenset[int] | None
+    ) -> Sequence[int]:
+        if len(request.instructions or "") + _text_size(context) < self._services.config.thread_bytes:
+            return rendering.render_prompt(request.instructions, request.tools, context, stops)
         return await trio.to_thread.run_sync(
-            rendering.render_prompt, request.instructions, request.tools, context, abandon_on_cancel=True
+            rendering.render_prompt, request.instructions, request.tools, context, stops, abandon_on_cancel=True
         )
 
     def _plan(self, request: CreateRequest, prompt: Rendered) -> Plan:
@@ -92,6 +95,18 @@ class Stages:
             prompt=prompt,
         )
 
+    def _classify_request(
+        self, request: CreateRequest, new: tuple[Item, ...]
+    ) -> tuple[CreateRequest, tuple[Item, ...], Verdict]:
+        """The request and its input as the model may read them: the instructions are looked at like a system message."""
+        if not request.instructions:
+            verdict = self._classify(new)
+            return request, verdict.items, verdict
+        verdict = self._classify((Message(role="system", content=request.instructions), *new), first="instructions")
+        instructions, *rest = verdict.items
+        text = text_of(instructions.content) if isinstance(instructions, Message) else None
+        return evolve(request, instructions=text), tuple(rest), verdict
+
     # ---- between: what is appended
 
     def screen(self, items: Sequence[Item]) -> Sequence[Item]:
@@ -103,19 +118,35 @@ class Stages:
         self.counters.incremental("classify", items=verdict.looked_at, size=verdict.bytes, seconds=seconds)
         return verdict.items
 
+    def screen_hosted(self, item: FileSearchCall) -> FileSearchCall:
+        """Classify what a hosted tool has found, before the model reads it: what is blocked is not shown."""
+        verdict = self._check((item,), "input")
+        screened = verdict.items[0]
+        if verdict.blocked or not isinstance(screened, FileSearchCall):
+            return evolve(item, status="failed", results=None)
+        return screened
+
     async def admit(self, items: tuple[Item, ...]) -> Rendered:
         """Render what the model reads next: results and user messages."""
         started = time.perf_counter()
-        ids = rendering.render_results(items)
+        ids: Sequence[int]
+        if _text_size(items) < self._services.config.thread_bytes:
+            ids = rendering.render_results(items)
+        else:
+            ids = await trio.to_thread.run_sync(rendering.render_results, items, abandon_on_cancel=True)
         seconds = time.perf_counter() - started
         self.counters.incremental("render", items=len(items), tokens=len(ids), seconds=seconds)
         return Rendered(items, ids)
 
-    def _classify(self, items: Sequence[Item]) -> Verdict:
+    def _classify(self, items: Sequence[Item], first: str | None = None) -> Verdict:
+        """``first``: the name of the field that the first item stands for, if it is not of the input."""
         verdict = self._check(items, "input")
         if verdict.blocked:
+            match = verdict.blocked[0]
+            shift = 1 if first else 0
+            param = first if first and match.index == 0 else f"input[{match.index - shift}].{match.path}"
             names = ", ".join(sorted({match.rule for match in verdict.blocked}))
-            raise ProtocolError("content_policy_violation", f"input: refused by the policy ({names})", "input")
+            raise ProtocolError("content_policy_violation", f"{param}: refused by the policy ({names})", param)
         return verdict
 
     def _check(self, items: Sequence[Item], direction: Direction) -> Verdict:
@@ -150,14 +181,10 @@ def input_items(request: CreateRequest) -> tuple[Item, ...]:
     return request.input
 
 
-def _instructions(request: CreateRequest) -> tuple[Item, ...]:
-    return (Message(role="system", content=request.instructions),) if request.instructions else ()
-
-
-def _text_size(request: CreateRequest, context: Sequence[Item]) -> int:
+def _text_size(items: Sequence[Item]) -> int:
     """A lower bound of the text to render, in characters, found at next to no cost."""
-    size = len(request.instructions or "")
-    for item in context:
+    size = 0
+    for item in items:
         for name in ("content", "output", "arguments", "input"):
             value = getattr(item, name, None)
             size += len(value) if isinstance(value, str) else sum(len(getattr(part, "text", "")) for part in value or ())

@@ -140,9 +140,7 @@ def render_results(items: Iterable[Item]) -> list[int]:
 
 def _is_call(item: Item) -> bool:
     """Whether ``item`` can stand within a batch of calls."""
-    return isinstance(item, (*CALL_CLASSES, FileSearchCall)) or (
-        isinstance(item, OtherItem) and item.type.endswith("_call")
-    )
+    return isinstance(item, (*CALL_CLASSES, FileSearchCall)) or (isinstance(item, OtherItem) and item.type.endswith("_call"))
 
 
 def _segment(item: Item) -> list[int]:

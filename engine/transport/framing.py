@@ -10,6 +10,7 @@ write that failed or overran its deadline nothing is written any more. After a c
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -103,7 +104,8 @@ class FrameStream(trio.abc.Stream):
             with trio.move_on_after(self._close_seconds, shield=True):
                 while self.waiting and not self._broken:
                     await self._flush()
-                await self._linger()
+                if not self._broken:
+                    await linger(self._raw)
         finally:
             self._broken = True
             self._wake.set()
@@ -133,17 +135,17 @@ class FrameStream(trio.abc.Stream):
             self._broken = True
             await trio.aclose_forcefully(self._raw)
 
-    async def _linger(self) -> None:
-        """Let the peer read our close frame: closing with unread input would reset the connection and lose it."""
-        if self._broken or not isinstance(self._raw, trio.abc.HalfCloseableStream):
-            return
-        try:
-            await self._raw.send_eof()
-            while await self._raw.receive_some(65536):
-                pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
-            pass
 
+async def linger(stream: trio.abc.Stream) -> None:
+    """Let the peer read our last words: closing with unread input would reset the connection and lose them.
+
+    Returns when the peer has closed too; the caller sets a deadline.
+    """
+    if isinstance(stream, trio.abc.HalfCloseableStream):
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
+            await stream.send_eof()
+            while await stream.receive_some(65536):
+                pass
 
 
 def _nothing() -> None:

@@ -10,6 +10,8 @@ from attrs import frozen
 from protocol.codec import encode
 from protocol.errors import ErrorEvent, ProtocolError
 
+from .framing import linger
+
 
 @frozen
 class Head:
@@ -63,10 +65,8 @@ def _head(request: h11.Request, raw: bytes) -> Head:
     return Head(request.method.decode("latin-1"), target.partition("?")[0], headers, raw)
 
 
-async def respond(
-    stream: trio.abc.Stream, status: int, body: Any, headers: Iterable[tuple[str, str]] = ()
-) -> None:
-    """Send a JSON answer, after which the connection is closed."""
+async def respond(stream: trio.abc.Stream, status: int, body: Any, headers: Iterable[tuple[str, str]] = ()) -> None:
+    """Send a JSON answer, the last on its connection, and wait (the caller has a deadline) until the peer has it."""
     content = encode(body)
     fields = [
         ("content-type", "application/json"),
@@ -77,6 +77,7 @@ async def respond(
     connection = h11.Connection(h11.SERVER)
     head = connection.send(h11.Response(status_code=status, headers=fields)) or b""
     await stream.send_all(head + content)
+    await linger(stream)
 
 
 async def refuse(stream: trio.abc.Stream, error: ProtocolError, headers: Iterable[tuple[str, str]] = ()) -> None:

@@ -87,9 +87,7 @@ async def serve_websocket(
 
 
 async def _accept(nursery: trio.Nursery, frames: FrameStream) -> WebSocketConnection:
-    request = await wrap_server_stream(
-        nursery, frames, max_message_size=HARD_FRAME_BYTES, receive_buffer_size=RECEIVE_BYTES
-    )
+    request = await wrap_server_stream(nursery, frames, max_message_size=HARD_FRAME_BYTES, receive_buffer_size=RECEIVE_BYTES)
     return await request.accept()
 
 

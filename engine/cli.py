@@ -1,0 +1,68 @@
+"""The command ``sostenuto``. Each command's work is elsewhere; here are its options, its help, and its exit status."""
+
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+import click
+import trio
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
+
+
+def fail(message: str) -> NoReturn:
+    """Say what is wrong and end with status 2."""
+    raise click.UsageError(message)
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(version("sostenuto"), prog_name="sostenuto")
+def main() -> None:
+    """Serve an AI agent's whole rollout as one long-lived Response over a WebSocket."""
+
+
+@main.command()
+@click.option("--host", default="127.0.0.1", help="Address to listen on; others than loopback need a --key.")
+@click.option("--port", default=8080, help="Port to listen on; 0 picks one.")
+@click.option(
+    "--model",
+    "models",
+    multiple=True,
+    default=("scripted",),
+    metavar="[NAME=]KIND[:WHAT]",
+    help="A model to serve, as often as you like: scripted, trajectory:FILE.",
+)
+@click.option("--tokens-per-second", type=float, help="Pace of the models; as fast as can be if not given.")
+@click.option(
+    "--continuation",
+    type=click.Choice(["append"]),
+    default="append",
+    help="The shape of a WebSocket Response whose request does not say: how a rollout goes on after a tool call.",
+)
+@click.option(
+    "--hold",
+    type=click.Choice(["rollout", "conversation"]),
+    default="rollout",
+    help="What a Response does when the model has answered: end, or wait for what the user says next.",
+)
+@click.option("--key", "keys", multiple=True, envvar="SOSTENUTO_KEYS", help="A bearer key; each is a tenant of its own.")
+@click.option("--policy", type=click.Path(exists=True, dir_okay=False), help="TOML file with rules for the classifier.")
+@click.option("--files", type=click.Path(exists=True, file_okay=False), help="Folder for the hosted tool file_search.")
+@click.option("--data", default="sostenuto.sqlite3", help="SQLite file for the ledger and the store; :memory: for none.")
+@click.option("--park-seconds", default=3600.0, help="How long a parked Response waits for the client's results.")
+@click.option("--detach-seconds", default=300.0, help="How long a Response outlives its socket.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+def serve(**options: Any) -> None:
+    """Serve until SIGTERM or Ctrl-C, then let Responses park or end.
+
+    Prints one line on standard output when it listens, and its log as JSON lines on standard error.
+    """
+    from . import serving
+
+    try:
+        trio.run(serving.serve, serving.Options(**options))
+    except serving.CannotServe as error:
+        fail(str(error))
+
+
+if __name__ == "__main__":
+    main()

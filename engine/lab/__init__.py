@@ -1,0 +1,1 @@
+"""Experiments: what one does with the engine rather than what it is."""

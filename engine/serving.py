@@ -1,0 +1,114 @@
+"""A server from the command line's options: builds its parts, listens, and ends gracefully on a signal."""
+
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Literal
+
+import trio
+from attrs import define, frozen
+
+from tools.hosted import FileSearch
+from tools.spec import HostedTool
+
+from . import tokens
+from .config import Config
+from .database import Database
+from .logs import log_to_stderr
+from .models import load_model
+from .policy import Policy, PolicyError, load_policy
+from .server import Server, check_door, open_listeners, port_of
+from .services import Services
+
+
+class CannotServe(Exception):
+    """An option that cannot be: the message says which, and what to do."""
+
+
+@frozen(kw_only=True)
+class Options:
+    """What ``sostenuto serve`` was asked; see its ``--help``."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    models: Sequence[str] = ("scripted",)
+    tokens_per_second: float | None = None
+    continuation: Literal["append", "create"] = "append"
+    hold: Literal["rollout", "conversation"] = "rollout"
+    keys: Sequence[str] = ()
+    policy: str | None = None
+    files: str | None = None
+    data: str = "sostenuto.sqlite3"
+    park_seconds: float = 3600.0
+    detach_seconds: float = 300.0
+    log_level: str = "info"
+
+
+def build(options: Options, database: Database) -> Services:
+    """The parts of a server; raises ``CannotServe``. ``database`` is its ledger and its store."""
+    config = Config(
+        continuation=options.continuation,
+        hold=options.hold,
+        keys=tuple(options.keys),
+        park_seconds=options.park_seconds,
+        detach_seconds=options.detach_seconds,
+    )
+    try:
+        check_door(options.host, config)
+        models = [load_model(spec, options.tokens_per_second) for spec in options.models]
+        policy = load_policy(options.policy) if options.policy else Policy.empty()
+    except (ValueError, OSError, PolicyError) as error:
+        raise CannotServe(str(error)) from error
+    hosted: dict[str, HostedTool] = {"file_search": FileSearch(Path(options.files))} if options.files else {}
+    return Services(
+        config=config,
+        models={model.name: model for model in models},
+        hosted=hosted,
+        policy=policy,
+        ledger=database,
+        store=database,
+    )
+
+
+async def serve(options: Options) -> None:
+    """``sostenuto serve``: listens, says so, and serves until a signal. Raises ``CannotServe``."""
+    log_to_stderr(options.log_level.upper())
+    async with running(options) as server:
+        print(f"listening on {server.url}", flush=True)  # noqa: T201
+        await server.until_signal()
+
+
+@define(eq=False)
+class Running:
+    """A server that listens. ``url`` is its base, with ``/v1``."""
+
+    url: str
+    server: Server
+    database: Database
+
+    async def until_signal(self) -> None:
+        """Wait for SIGTERM or SIGINT, and begin the graceful end. A second one ends at once."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async for _ in signals:
+                return
+
+
+@asynccontextmanager
+async def running(options: Options) -> AsyncIterator[Running]:
+    """A server that listens while the context lasts, and ends gracefully at its end. Raises ``CannotServe``."""
+    await trio.to_thread.run_sync(tokens.load)
+    try:
+        database = Database(options.data)
+        listeners = await open_listeners(options.host, options.port)
+    except Exception as error:
+        raise CannotServe(f"cannot open: {error}") from error
+    server = Server(build(options, database))
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.run, listeners)
+            yield Running(f"http://{host}:{port_of(listeners)}/v1", server, database)
+            server.stop()
+    finally:
+        database.close()
