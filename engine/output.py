@@ -27,9 +27,8 @@ from tools.spec import HostedItem, HostedTool
 
 from .log import DeltaText
 from .models import base
+from .parking import Slots
 
-Emit = Callable[[ev.Event], None]
-EmitDeltas = Callable[[DeltaText, Sequence[str]], None]
 
 
 class Emitter(Protocol):
@@ -66,12 +65,12 @@ class Output:
         emitter: Emitter,
         entropy: Entropy,
         hosted: Mapping[str, HostedTool],
-        on_call: Callable[[CallItem], None],
+        slots: Slots,
     ) -> None:
         self._emitter = emitter
         self._entropy = entropy
         self._hosted = hosted
-        self._on_call = on_call
+        self._slots = slots
         self._open: _Open | None = None
         self.items: list[Item] = []
         """Whole items, and for those that are not, how they were announced."""
@@ -136,11 +135,13 @@ class Output:
             self._open = _OpenHosted(self, tool)
             return
         call_id = chunk.call_id or new_id("call", self._entropy)
+        if call_id in self._slots:
+            raise base.ModelError(f"the model used the call id {call_id!r} twice in one Response")
         cls = _OpenFunctionCall if chunk.kind == "function_call" else _OpenCustomCall
         self._open = cls(self._emitter, self.items, self._entropy, call_id, chunk.name, self._announce_call)
 
     def _announce_call(self, call: CallItem) -> None:
-        self._on_call(call)
+        self._slots.open(call)
         self.turn.append(call)
 
     def begin_hosted(self, tool: HostedTool, arguments: str) -> None:

@@ -70,15 +70,14 @@ class Slots:
         return tuple(slot.stub() for slot in self._open.values())
 
     def open(self, call: CallItem) -> None:
-        """Make the slot of ``call``. A model that uses a call id twice in one Response is broken: ``ValueError``."""
-        if call.call_id in self._slots:
-            raise ValueError(f"the model used the call id {call.call_id!r} twice")
+        """Make the slot of ``call``, whose id no other call of this Response has."""
         self._slots[call.call_id] = self._open[call.call_id] = Slot(call)
 
     def plan(self, outputs: Iterable[tuple[str, OutputOfCall]]) -> list[OutputOfCall]:
         """The outputs that would fill a slot; those that say again what a slot holds are left out.
 
-        Each comes with its path in the frame. Raises ``ProtocolError``: ``tool_call_not_found``, ``tool_output_type_mismatch``, ``tool_output_conflict``.
+        Each comes with its path in the frame. Raises ``ProtocolError``:
+        ``tool_call_not_found``, ``tool_output_type_mismatch``, ``tool_output_conflict``.
         """
         fresh: dict[str, OutputOfCall] = {}
         for path, output in outputs:

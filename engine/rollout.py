@@ -36,8 +36,8 @@ from .models.base import CallBegin, Chunk, ModelError, Plan, Rendered, Sampler, 
 from .outbox import Subscription
 from .output import HostedCall, Output, SampledCall
 from .parking import Slots
-from .services import Services
 from .policy import Verdict
+from .services import Services
 from .stages.pipeline import Stages
 from .store import Stored
 
@@ -99,7 +99,7 @@ class Rollout:
         self._on_ended = on_ended
         self._slots = Slots()
         self._hosted = _hosted_for(request, services.hosted)
-        self.output = Output(self, services.entropy, self._hosted, self._slots.open)
+        self.output = Output(self, services.entropy, self._hosted, self._slots)
         self._inbox = Inbox(
             self._slots,
             lambda: self.output.items,
