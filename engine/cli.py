@@ -1,6 +1,8 @@
 """The command ``sostenuto``. Each command's work is elsewhere; here are its options, its help, and its exit status."""
 
+from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -62,6 +64,33 @@ def serve(**options: Any) -> None:
         trio.run(serving.serve, serving.Options(**options))
     except serving.CannotServe as error:
         fail(str(error))
+
+
+@main.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--url", help="A server that serves the files' models (named like the files); its own if not given.")
+@click.option("--key", envvar="SOSTENUTO_KEY", help="The bearer key for --url.")
+@click.option("--real-time", is_flag=True, help="Answer each call after the recorded seconds, not at once.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one for each file.")
+@click.pass_context
+def replay(context: click.Context, files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+    """Play recorded rollouts, each as one Response, and compare every item that comes back with the recording.
+
+    Ends with status 1 if one is not identical.
+    """
+    from .client import ConnectionLost
+    from .lab import replay as lab
+    from .lab.show import JsonLines, ReplayTable
+    from .serving import CannotServe
+    from .trajectories import RolloutError
+
+    with (JsonLines() if as_json else ReplayTable(len(files))) as show:
+        try:
+            identical = trio.run(partial(lab.replay, files, on_report=show.add, **options))
+        except (CannotServe, ConnectionLost, RolloutError, OSError) as error:
+            fail(str(error))
+    if not identical:
+        context.exit(1)
 
 
 if __name__ == "__main__":

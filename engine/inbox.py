@@ -7,7 +7,6 @@ or because its results are already there, is acknowledged and adds nothing (law 
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
-
 from typing import cast
 
 from attrs import define, evolve, frozen

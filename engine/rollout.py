@@ -193,7 +193,8 @@ class Rollout:
         former = self._controller
         if former is not None:
             self._leave(former)
-        if former is not None and former.outbox is not subscription.outbox:
+        told_all = self.phase is Phase.ENDED and former is not None and former.caught_up
+        if former is not None and former.outbox is not subscription.outbox and not told_all:
             message = f"another client has attached to {self.id}"
             error = ErrorEvent(ProtocolError("attached_elsewhere", message), self.id, former.stream_id)
             former.outbox.put(encode(error.to_wire()))

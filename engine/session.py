@@ -166,7 +166,7 @@ class Session:
                 epoch = rollout.attach(subscription)
                 self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, lane)
 
-        def ended(rollout: Rollout) -> None:
+        def ended(_: Rollout) -> None:
             self._lanes.done(lane)
 
         try:

@@ -36,7 +36,10 @@ class Stages:
     # ---- before inference, once
 
     async def before(self, request: CreateRequest, previous: Stored | None) -> tuple[Model, Plan]:
-        """Validate, route, classify and render; raises ``ProtocolError``. ``previous`` is the Response that this one continues."""
+        """Validate, route, classify and render; raises ``ProtocolError``.
+
+        ``previous`` is the Response that this one continues.
+        """
         held = previous.context if previous else ()
         new = input_items(request)
         with self.counters.full("validate") as count:
