@@ -73,7 +73,7 @@ def serve(**options: Any) -> None:
 @click.option("--real-time", is_flag=True, help="Answer each call after the recorded seconds, not at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one for each file.")
 @click.pass_context
-def replay(context: click.Context, files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
+def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
     """Play recorded rollouts, each as one Response, and compare every item that comes back with the recording.
 
     Ends with status 1 if one is not identical.

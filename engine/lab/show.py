@@ -1,12 +1,12 @@
 """How experiments show themselves: a table for people, JSON lines for scripts."""
 
 import sys
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from rich import box
-from rich.console import Console
-from rich.filesize import decimal
+from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 
@@ -50,16 +50,14 @@ class ReplayTable:
         self._reports.append(report)
         self._live.update(self._table(), refresh=True)
 
-    def _table(self) -> Table:
-        table = Table(title=f"{len(self._reports)} of {self._files} rollouts played, each as one Response", box=box.SIMPLE)
-        table.add_column("file", no_wrap=True, overflow="ellipsis")
-        table.add_column("identical")
-        for name in ("calls", "parks", "tokens", "up", "down", "s"):
-            table.add_column(name, justify="right", no_wrap=True)
+    def _table(self) -> Group:
+        table = Table(title=f"{len(self._reports)} of {self._files} rollouts played, each as one Response", box=box.SIMPLE_HEAD)
+        table.add_column("rollout", no_wrap=True, overflow="ellipsis")
+        for name, width in (("same", 4), ("calls", 5), ("parks", 5), ("tokens", 7), ("kB up", 5), ("kB down", 7), ("s", 5)):
+            table.add_column(name, justify="right", no_wrap=True, min_width=width)
         for report in self._reports:
-            verdict = "[green]yes[/]" if report.identical else f"[red]no[/]: {report.difference}"
-            sizes = (f"{decimal(size)}" for size in (report.bytes_up, report.bytes_down))
-            counts = (f"{count:,}" for count in (report.calls, report.parks, report.tokens_rendered))
-            table.add_row(report.file, verdict, *counts, *sizes, f"{report.seconds:.2f}")
-        table.caption = "tokens: rendered once each; up, down: bytes of the client's and of the server's frames"
-        return table
+            counts = (report.calls, report.parks, report.tokens_rendered, report.bytes_up // 1000, report.bytes_down // 1000)
+            same = "[green]yes[/]" if report.identical else "[red]no[/]"
+            table.add_row(Path(report.file).stem, same, *(f"{count:,}" for count in counts), f"{report.seconds:.2f}")
+        differences = [f"{report.file}: {report.difference}" for report in self._reports if not report.identical]
+        return Group(table, *differences)
