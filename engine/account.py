@@ -1,6 +1,6 @@
 """How a Response shows itself: as the resource at its beginning, as a report of what the engine did, as a ledger row."""
 
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from attrs import define
 
@@ -12,6 +12,9 @@ from .ledger import Row
 from .models.base import Plan
 from .stages.counters import Counters
 from .stages.pipeline import Stages
+
+Shape = Literal["append", "create", "http"]
+"""How a rollout goes on after a client's tool call: in the same Response, or with another one."""
 
 
 @define(eq=False)
@@ -30,6 +33,7 @@ class Accounted(Protocol):
     """What a row is made from."""
 
     tenant: str
+    shape: Shape
     parks: int
     stages: Stages
 
@@ -70,12 +74,12 @@ def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: i
     )
 
 
-def engine_report(counters: Counters, times: Times, parks: int) -> dict[str, Any]:
+def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> dict[str, Any]:
     """What the engine did for a Response: in its terminal event, before the last two stages have run."""
     engine = max(0.0, times.ended - times.started - times.sampling - times.parked)
     seconds = {"sampling": times.sampling, "parked": times.parked, "engine": engine}
     return {
-        "shape": "append",
+        "shape": shape,
         "parks": parks,
         "stage_runs": counters.full_runs() | {"bill": 1, "store": 1},  # they run next, once, whatever comes
         "stages": counters.as_json(),
@@ -92,7 +96,7 @@ def row(rollout: Accounted, final: Response, reason: str | None, ended_at: float
         response_id=final.id,
         tenant=rollout.tenant,
         model=final.model,
-        shape="append",
+        shape=rollout.shape,
         status=final.status,
         reason=reason or (final.error.code if final.error else None),
         created_at=float(final.created_at),

@@ -84,7 +84,7 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
     from .serving import CannotServe
     from .trajectories import RolloutError
 
-    with (JsonLines() if as_json else ReplayTable(len(files))) as show:
+    with JsonLines() if as_json else ReplayTable(len(files)) as show:
         try:
             identical = trio.run(partial(lab.replay, files, on_report=show.add, **options))
         except (CannotServe, ConnectionLost, RolloutError, OSError) as error:

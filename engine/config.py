@@ -3,9 +3,13 @@
 Times are seconds, sizes are bytes, unless a name says otherwise.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from attrs import field, frozen
+
+REUSE: Final = frozenset({"tokens", "validation", "classification", "routing", "overlap"})
+"""The kinds of reuse: rendered tokens, validation and classification of what is new only, the resolved model, and
+post-inference work that overlaps what the client does next."""
 
 
 @frozen(kw_only=True)
@@ -15,6 +19,9 @@ class Config:
     # What the server does when a request does not say.
     continuation: Literal["append", "create"] = "append"
     hold: Literal["rollout", "conversation"] = "rollout"
+
+    reuse: frozenset[str] = REUSE
+    """What a continuation takes over from the Response before it; research turns one off to see what it was worth."""
 
     # The door.
     keys: tuple[str, ...] = field(default=(), repr=False)

@@ -5,7 +5,9 @@ Rollouts run here and not in the connection that created them, because a Respons
 
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
+from typing import NoReturn
 
 import trio
 from attrs import frozen
@@ -15,9 +17,12 @@ from protocol.errors import ProtocolError
 from protocol.lifecycle import Phase
 from protocol.requests import CreateRequest
 
+from .account import Shape
+from .history import History
 from .logs import note
-from .rollout import Rollout
+from .rollout import Load, Rollout
 from .services import Services
+from .stages.pipeline import Previous
 from .store import Stored
 
 
@@ -78,8 +83,11 @@ class Engine:
 
     # ---- Responses
 
-    def create(self, request: CreateRequest, tenant: str, watch: Watch) -> None:
-        """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told."""
+    def create(self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, load: Load | None = None) -> None:
+        """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told.
+
+        ``load`` finds the Response that it continues; by default among those that are stored.
+        """
         if self._nursery is None or self.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
         if len(self.live) + len(self._starting) >= self.services.config.responses:
@@ -100,7 +108,8 @@ class Engine:
             self.services,
             request,
             tenant,
-            load=self._previous,
+            shape=shape,
+            load=load or partial(self.previous, tenant),
             on_refused=refused,
             on_created=created,
             on_sealed=watch.ended,
@@ -127,21 +136,30 @@ class Engine:
             raise ProtocolError("response_not_found", f"Response with id {response_id!r} not found.", "response_id")
         return rollout
 
-    async def _previous(self, tenant: str, response_id: str) -> Stored:
-        missing = ProtocolError(
-            "previous_response_not_found",
-            f"Previous response with id {response_id!r} not found.",
-            "previous_response_id",
-        )
+    async def previous(self, tenant: str, response_id: str) -> Previous:
+        """A stored Response, to be continued; raises ``previous_response_not_found``, for a stranger's too."""
         rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
         if rollout is not None and rollout.tenant == tenant and rollout.request.store is not False:
-            if rollout.phase is not Phase.ENDED:
-                raise missing
-            return rollout.kept()
-        stored = await self.services.store.get(tenant, response_id)
-        if stored is None:
-            raise missing
-        return stored
+            return rollout.as_previous() or _missing(response_id)
+        history = await self._read_back(tenant, response_id)
+        return Previous(history) if history else _missing(response_id)
+
+    async def _read_back(self, tenant: str, response_id: str) -> History | None:
+        """The history of a Response from the store, or None if it, or one before it, is not there."""
+        parts: list[Stored] = []
+        wanted: str | None = response_id
+        while wanted is not None:
+            stored = await self.services.store.get(tenant, wanted)
+            if stored is None or stored.response.status not in ("completed", "incomplete"):
+                return None
+            parts.append(stored)
+            wanted = stored.previous_id
+        history = History()
+        for part in reversed(parts):
+            begin = len(history.items)
+            history.add(part.items)
+            history.stops.extend(begin + stop for stop in part.stops)
+        return history
 
     # ---- keeping house
 
@@ -177,3 +195,8 @@ class Engine:
 
 def _digest(request: CreateRequest) -> bytes:
     return sha256(canonical(request)).digest()
+
+
+def _missing(response_id: str) -> NoReturn:
+    message = f"Previous response with id '{response_id}' not found."
+    raise ProtocolError("previous_response_not_found", message, "previous_response_id")

@@ -25,12 +25,12 @@ CREATE TABLE IF NOT EXISTS ledger (
   cached_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, reasoning_tokens INTEGER NOT NULL,
   tool_calls INTEGER NOT NULL, parks INTEGER NOT NULL, flags TEXT NOT NULL, stages TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS responses (
-  tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, response TEXT NOT NULL, context TEXT NOT NULL,
-  input TEXT NOT NULL, stops TEXT NOT NULL, PRIMARY KEY (tenant, id));
+  tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, previous_id TEXT, response TEXT NOT NULL,
+  items TEXT NOT NULL, stops TEXT NOT NULL, input TEXT NOT NULL, PRIMARY KEY (tenant, id));
 """
 ROW_COLUMNS: Final = tuple(Row.__annotations__)
 INSERT_ROW: Final = f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
-INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?)"
+INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 @define(eq=False)
@@ -60,23 +60,32 @@ class Database:
     async def put(self, stored: Stored) -> None:
         """Keep a Response; see ``Store.put``."""
         response = stored.response
-        texts = [encode(to_wire(value)).decode() for value in (response, stored.context, stored.input, stored.stops)]
-        await self._commit(INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, *texts))
+        texts = [encode(to_wire(value)).decode() for value in (response, stored.items, stored.stops, stored.input)]
+        await self._commit(INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, stored.previous_id, *texts))
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """The Response, if ``tenant`` has one of that id."""
-        query = "SELECT response, context, input, stops FROM responses WHERE tenant = ? AND id = ?"
+        query = "SELECT previous_id, response, items, stops, input FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._in_thread(lambda: self._connection.execute(query, (tenant, response_id)).fetchall())
         if not rows:
             return None
-        response, context, items, stops = (parse(text) for text in rows[0])
+        previous_id, *texts = rows[0]
+        response, items, stops, given = map(parse, texts)
         return Stored(
             tenant=tenant,
             response=from_wire(response, Response),
-            context=tuple(map(item_from_wire, context)),
-            input=tuple(map(item_from_wire, items)),
+            items=tuple(map(item_from_wire, items)),
             stops=tuple(stops),
+            input=tuple(map(item_from_wire, given)),
+            previous_id=previous_id,
         )
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Forget a Response; whether there was one."""
+        if await self.get(tenant, response_id) is None:
+            return False
+        await self._commit("DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id))
+        return True
 
     async def rows(self) -> list[dict[str, Any]]:
         """The whole ledger, oldest first."""

@@ -30,7 +30,6 @@ from .models import base
 from .parking import Slots
 
 
-
 class Emitter(Protocol):
     """Where events go."""
 
@@ -79,6 +78,10 @@ class Output:
         self.calls = 0
         self.tokens = 0
         self.reasoning_tokens = 0
+
+    def whole(self) -> list[Item]:
+        """The items that are whole."""
+        return [item for item in self.items if getattr(item, "status", None) not in ("in_progress", "searching")]
 
     def begin_turn(self) -> None:
         """The calls that come from here on are another batch."""

@@ -15,50 +15,37 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from protocol import events as ev
 from protocol.codec import encode
 from protocol.errors import ErrorEvent, ProtocolError
 from protocol.ids import new_id
 from protocol.items import FileSearchCall, Item
-from protocol.lifecycle import LIVE, RESPONSE, TERMINAL_EVENTS, Phase
+from protocol.lifecycle import LIVE, RESPONSE, Phase
 from protocol.requests import AppendRequest, CreateRequest
-from protocol.response import IncompleteDetails, Response, ResponseError, ResponseStatus, Usage, usage_of
+from protocol.response import Response, ResponseError, Usage, usage_of
 from tools.client import ClientTool
 from tools.spec import HostedTool
 
 from . import account
+from . import ending as endings
+from .ending import CANCELLED, COMPLETED, OUR_FAULT, SHUTDOWN, Ending
+from .history import History
 from .inbox import Inbox
 from .log import DeltaText, EventLog
 from .logs import note
-from .models.base import CallBegin, Chunk, ModelError, Plan, Rendered, Sampler, Stop, StopReason
+from .models.base import CallBegin, Chunk, Model, ModelError, Rendered, Sampler, Stop, StopReason
 from .outbox import Subscription
 from .output import HostedCall, Output, SampledCall
 from .parking import Slots
 from .policy import Verdict
 from .services import Services
-from .stages.pipeline import Stages
-from .store import Stored
+from .stages import rendering
+from .stages.pipeline import Prepared, Previous, Stages
 
-
-@frozen
-class Ending:
-    """How a Response ends."""
-
-    status: ResponseStatus
-    reason: str | None = None
-    """Of ``incomplete_details``."""
-    error: ResponseError | None = None
-
-
-COMPLETED = Ending("completed")
-CANCELLED = Ending("cancelled")
-SHUTDOWN = Ending("incomplete", "server_shutdown")
-
-
-Load = Callable[[str, str], Awaitable[Stored]]
-"""Gives a tenant's previous Response; raises ``ProtocolError``."""
+Load = Callable[[str], Awaitable[Previous]]
+"""Gives the Response of that id, to be continued; raises ``ProtocolError``."""
 
 
 class Rollout:
@@ -70,6 +57,7 @@ class Rollout:
         request: CreateRequest,
         tenant: str,
         *,
+        shape: account.Shape,
         load: Load,
         on_refused: Callable[[ProtocolError], None],
         on_created: Callable[["Rollout"], None],
@@ -82,6 +70,7 @@ class Rollout:
         """Given when the Response begins: what is refused never had one."""
         self.tenant = tenant
         self.request = request
+        self.shape = shape
         self.phase = Phase.QUEUED
         self.epoch = 0
         """Rises at each attach; frames of clients that were attached before are refused."""
@@ -92,7 +81,7 @@ class Rollout:
         """Set when the terminal event is logged."""
         self._services = services
         self._load = load
-        self._held: Stored | None = None
+        self._previous: Previous | None = None
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -114,18 +103,19 @@ class Rollout:
         self._parked_for: str = ""
         self._detached_at = math.inf
         self._user = trio.lowlevel.ParkingLot()
-        self._holds = (request.hold or services.config.hold) == "conversation"
+        self._holds = shape == "append" and (request.hold or services.config.hold) == "conversation"
         self._ending: Ending | None = None
         self._response: Response | None = None
-        self._context: list[Item] = []
+        self._model: Model | None = None
+        self._history = History()
+        self._settled = 0
+        self._began_at = 0
         self._outside: list[Item] = []
-        self._stops: list[int] = []
-        self._from_before = 0
         self._input_tokens = 0
+        self._cached_tokens = 0
         self._held_bytes = 0
         self._beats = -1
         self._turn_open = False
-        self._verdict: Verdict | None = None
 
     # ---- what is asked from outside
 
@@ -150,6 +140,9 @@ class Rollout:
         ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
         """
         self._check_live(epoch)
+        if self.shape != "append":
+            message = f"{self.id} goes on with response.create and previous_response_id, not with response.append"
+            raise ProtocolError("response_not_active", message, "response_id")
         if self._held_bytes + size > self._services.config.context_bytes:
             limit = self._services.config.context_bytes
             raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
@@ -174,7 +167,7 @@ class Rollout:
         Acknowledged by the terminal event, or by ``response.in_progress`` if that is still to come.
         """
         self._check_live(epoch)
-        self._holds = False
+        self._holds = False  # of no account in the shapes that never hold
         if self._parked_for == "user":
             self._resume()
             self._user.unpark_all()
@@ -220,16 +213,22 @@ class Rollout:
             self._heartbeat()
         self._beats = self.log.next
 
-    def kept(self) -> Stored:
-        """What a continuation needs to know of the ended Response."""
-        assert self._response is not None
-        return Stored(
-            tenant=self.tenant,
-            response=self._response,
-            context=tuple(self._context),
-            input=tuple(self._outside),
-            stops=tuple(self._stops),
+    def as_previous(self) -> Previous | None:
+        """What a Response that continues this one needs; None if it has not ended, or ended so that nothing follows."""
+        if self._response is None or self._response.status not in ("completed", "incomplete"):
+            return None
+        return Previous(
+            self._history,
+            instructions=self.request.instructions,
+            model=self._model,
+            stored=self.request.store is not False,
         )
+
+    def snapshot(self) -> Response | None:
+        """The Response as it is now: what is whole of its output, if it has not ended."""
+        if self._response is None or self.phase is Phase.ENDED:
+            return self._response
+        return evolve(self._response, output=tuple(self.output.whole()), usage=None)
 
     # ---- events
 
@@ -255,8 +254,8 @@ class Rollout:
         self._times.started = trio.current_time()
         try:
             if self.request.previous_response_id:
-                self._held = await self._load(self.tenant, self.request.previous_response_id)
-            model, plan = await self.stages.before(self.request, self._held)
+                self._previous = await self._load(self.request.previous_response_id)
+            prepared = await self.stages.before(self.request, self._previous, keep_ids=self.shape != "append")
         except ProtocolError as error:
             self._on_refused(error)
             return
@@ -264,21 +263,27 @@ class Rollout:
             self._on_refused(ProtocolError("server_error", "the server failed; this is its fault"))
             self._services.on_bug(error)
             return
-        self._begin(plan)
+        self._begin(prepared)
         try:
             with self._scope:
-                async with model.open(plan) as sampler:
-                    await self._converse(sampler)
+                await self._generate(prepared)
             if self._scope.cancelled_caught:
                 self._end(self._timeout())
         except ModelError as error:
             self._end(Ending("failed", error=ResponseError(error.code, error.message)))
         except Exception as error:
-            self._end(Ending("failed", error=ResponseError("server_error", "the server failed; this is its fault")))
+            self._end(OUR_FAULT)
             self._services.on_bug(error)
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._services.config.seal_seconds):
                 await self._seal()
+
+    async def _generate(self, prepared: Prepared) -> None:
+        if self.request.generate is False:
+            self._end(COMPLETED)  # a warm-up: all is prepared for the Response that continues it
+            return
+        async with prepared.model.open(prepared.plan) as sampler:
+            await self._converse(sampler)
 
     async def _converse(self, sampler: Sampler) -> None:
         while True:
@@ -289,6 +294,9 @@ class Rollout:
                 self._end(Ending("incomplete", reason))
                 return
             results = await self._answer(self.output.turn)
+            if results is None:
+                self._end(COMPLETED)  # the client answers with another Response
+                return
             if not results and not self._inbox.has_messages and await self._user_is_silent():
                 self._end(COMPLETED)
                 return
@@ -319,12 +327,21 @@ class Rollout:
             self.output.feed(chunk)
         return "max_output_tokens" if self.output.tokens > self._services.config.output_tokens else None
 
-    async def _answer(self, calls: Sequence[SampledCall]) -> tuple[Item, ...]:
-        """Ask every call's tool, side by side. Returns finished hosted calls, then the outputs in call order."""
-        if not calls:
-            return ()
+    async def _answer(self, calls: Sequence[SampledCall]) -> tuple[Item, ...] | None:
+        """Ask every call's tool, side by side. Returns finished hosted calls, then the outputs in call order.
+
+        Where a client's results come with another Response, its calls are not asked, and the answer is None.
+        """
+        if self.shape != "append" and self._slots.pending:
+            await self._ask_all([call for call in calls if isinstance(call, HostedCall)])
+            return None
         if self._slots.pending:
             self._park("tools", self._slots.stubs)
+        results = await self._ask_all(calls)
+        return tuple(sorted(results, key=lambda item: not isinstance(item, FileSearchCall)))
+
+    async def _ask_all(self, calls: Sequence[SampledCall]) -> list[Item]:
+        """Ask every call's tool, side by side; the results come in call order."""
         results: dict[int, Item] = {}
 
         async def ask(place: int, call: SampledCall) -> None:
@@ -332,12 +349,11 @@ class Rollout:
 
         if len(calls) == 1:
             await ask(0, calls[0])
-        else:
+        elif calls:
             async with trio.open_nursery() as nursery:
                 for place, call in enumerate(calls):
                     nursery.start_soon(ask, place, call)
-        ordered = [results[place] for place in range(len(calls))]
-        return tuple(sorted(ordered, key=lambda item: not isinstance(item, FileSearchCall)))
+        return [results[place] for place in range(len(calls))]
 
     async def _ask(self, call: SampledCall) -> Item:
         if not isinstance(call, HostedCall):
@@ -363,31 +379,33 @@ class Rollout:
         messages = self._inbox.take_messages()
         rendered = await self.stages.admit((*results, *messages))
         self._input_tokens += len(rendered.ids)
-        self._settle((*(item for item in results if not isinstance(item, FileSearchCall)), *messages))
+        self._settle((*(item for item in results if not isinstance(item, FileSearchCall)), *messages), rendered.ids)
         return rendered
 
-    def _settle(self, outside: Sequence[Item]) -> None:
-        """The turn is over: what was put out, and what came in, is now context."""
-        sampled = len(self._context) - len(self._outside) - self._from_before
-        self._context += self.output.items[sampled:]
-        self._stops.append(len(self._context))
-        self._context += outside
+    def _settle(self, outside: Sequence[Item], ids: Sequence[int] | None = None) -> None:
+        """The turn is over: what was put out, and what came in, is now history. ``ids``: what the model was given then."""
+        sampled = self.output.items[self._settled :]
+        self._settled = len(self.output.items)
+        self._history.add_sampled(sampled)
+        self._history.add(outside)
         self._outside += outside
         self._turn_open = False
+        if self._history.rendered:
+            hosted = [item for item in sampled if isinstance(item, FileSearchCall)] if ids is None else ()
+            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or rendering.render_results(hosted))))
 
     # ---- phases
 
-    def _begin(self, plan: Plan) -> None:
+    def _begin(self, prepared: Prepared) -> None:
         self._move("start")
         self.id = new_id("response", self._services.entropy)
         self._times.since = trio.current_time()
-        if self._held:
-            self._from_before = len(self._held.context)
-            self._stops += self._held.stops
-        self._outside += plan.prompt.items[self._from_before :]
-        self._context += plan.prompt.items
-        self._input_tokens = len(plan.prompt.ids)
-        self._response = account.snapshot(self.id, self.request, plan, int(self._services.wall()))
+        self._model, self._history = prepared.model, prepared.history
+        self._began_at = len(self._history.items) - len(prepared.new)
+        self._outside += prepared.new
+        self._input_tokens = len(prepared.plan.prompt.ids)
+        self._cached_tokens = prepared.cached_tokens
+        self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
         self.emit(ev.Created(self._response))
         self.emit(ev.InProgress(self._response))
@@ -468,26 +486,40 @@ class Rollout:
 
     async def _seal(self) -> None:
         self._close_items()
-        self._settle_late()
         self._slots.close()
-        ending = self._screened(self._ending or SHUTDOWN)
-        final = self._final(ending)
+        ending, verdict = self._screened(self._ending or SHUTDOWN)
+        assert self._response is not None
+        report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
+        now = int(self._services.wall())
+        final = endings.final(self._response, ending, self.output.items, self._usage(), now, report)
+        overlap = "overlap" in self._services.config.reuse
+        if not overlap:
+            self._settle_late()
+            await self._after(final, ending, verdict)
+        self.emit(endings.terminal(final))
         self._response = final
-        self.emit(_terminal(final))
         self._move("seal")
+        if overlap:
+            self._settle_late()
         self.ended.set()
         self._on_sealed(self)
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
+        if overlap:
+            await self._after(final, ending, verdict)
+        self._on_ended(self)
+
+    async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
+        """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
+        keep = self.request.store is not False
+        previous_id = self.request.previous_response_id if self._previous and self._previous.stored else None
         try:
-            await self.stages.after(
-                account.row(self, final, ending.reason, self._services.wall()),
-                self._redacted(),
-                keep=self.request.store is not False,
+            stored = endings.to_store(
+                self.tenant, final, self._history, self._began_at, self._outside, verdict, previous_id=previous_id
             )
+            row = account.row(self, final, ending.reason, self._services.wall())
+            await self.stages.after(row, stored, keep=keep)
         except Exception as error:
             self._services.on_bug(error)
-        finally:
-            self._on_ended(self)
 
     def _close_items(self) -> None:
         if self.phase in LIVE:
@@ -505,44 +537,21 @@ class Rollout:
             late += [result for call in calls if (result := self._slots.result(call.call_id)) is not None]
         self._settle((*late, *self._inbox.take_messages()))
 
-    def _screened(self, ending: Ending) -> Ending:
-        self._verdict = verdict = self.stages.classify_output(self.output.items)
-        if verdict.blocked and ending.status == "completed":
-            return Ending("incomplete", "content_filter")
-        return ending
-
-    def _final(self, ending: Ending) -> Response:
-        assert self._response is not None
-        return evolve(
-            self._response,
-            status=ending.status,
-            output=tuple(self.output.items),
-            usage=self._usage(),
-            error=ending.error,
-            incomplete_details=IncompleteDetails(ending.reason) if ending.reason else None,
-            completed_at=int(self._services.wall()) if ending.status == "completed" else None,
-            engine=account.engine_report(self.stages.counters, self._times, self.parks),
-        )
-
-    def _redacted(self) -> Stored:
-        """What is stored: as it was streamed, but for what the policy redacts."""
-        kept = self.kept()
-        items = self._verdict.items if self._verdict else self.output.items
-        new = {id(old): item for old, item in zip(self.output.items, items, strict=True) if old is not item}
-        if not new:
-            return kept
-        context = tuple(new.get(id(item), item) for item in kept.context)
-        return evolve(kept, response=evolve(kept.response, output=tuple(items)), context=context)
+    def _screened(self, ending: Ending) -> tuple[Ending, Verdict]:
+        verdict = self.stages.classify_output(self.output.items)
+        blocked = verdict.blocked and ending.status == "completed"
+        return Ending("incomplete", "content_filter") if blocked else ending, verdict
 
     def _usage(self) -> Usage:
-        return usage_of(self._input_tokens, self.output.tokens, reasoning=self.output.reasoning_tokens)
+        return usage_of(
+            self._input_tokens,
+            self.output.tokens,
+            cached=self._cached_tokens,
+            reasoning=self.output.reasoning_tokens,
+        )
 
 
 def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Mapping[str, HostedTool]:
     """The hosted tools that the request asks for, by type."""
     asked = {tool.type for tool in request.tools}
     return {name: tool for name, tool in hosted.items() if name in asked}
-
-
-def _terminal(response: Response) -> ev.Event:
-    return ev.TERMINAL[TERMINAL_EVENTS[response.status]](response)

@@ -170,7 +170,7 @@ class Session:
             self._lanes.done(lane)
 
         try:
-            self._engine.create(request, self._tenant, Watch(refused, created, ended))
+            self._engine.create(request, self._tenant, Watch(refused, created, ended), shape="append")
         except ProtocolError as error:
             refused(error)
 

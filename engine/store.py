@@ -18,11 +18,14 @@ class Stored:
 
     tenant: str
     response: Response
-    context: tuple[Item, ...]
-    input: tuple[Item, ...]
-    """What came from outside: the request's input and the appended items, in context order."""
+    items: tuple[Item, ...]
+    """Its part of the context, in order: what came in and what was put out."""
     stops: tuple[int, ...] = ()
-    """Places in ``context`` where sampling stopped: between the calls of a turn and what answered them."""
+    """Places in ``items`` where sampling stopped: between the calls of a turn and what answered them."""
+    input: tuple[Item, ...]
+    """Of these, what came from outside: the request's input and the appended items."""
+    previous_id: str | None = None
+    """Under which id the part of the context before ``items`` is kept; None if ``items`` is the whole of it."""
 
 
 class Store(Protocol):
@@ -34,6 +37,10 @@ class Store(Protocol):
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """The Response, if ``tenant`` has one of that id."""
+        ...
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        """Forget a Response; whether there was one. What continues it from the store is lost with it."""
         ...
 
 
@@ -51,6 +58,9 @@ class MemoryStore:
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         return self._kept.get((tenant, response_id))
+
+    async def delete(self, tenant: str, response_id: str) -> bool:
+        return self._kept.pop((tenant, response_id), None) is not None
 
     def all(self) -> Iterable[Stored]:
         """Everything kept, oldest first."""

@@ -51,7 +51,9 @@ class ReplayTable:
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Group:
-        table = Table(title=f"{len(self._reports)} of {self._files} rollouts played, each as one Response", box=box.SIMPLE_HEAD, padding=0)
+        table = Table(
+            title=f"{len(self._reports)} of {self._files} rollouts played, each as one Response", box=box.SIMPLE_HEAD, padding=0
+        )
         table.add_column("rollout", no_wrap=True, overflow="ellipsis")
         for name, width in (("same", 4), ("calls", 5), ("parks", 5), ("tokens", 7), ("kB up", 5), ("kB down", 7), ("s", 5)):
             table.add_column(name, justify="right", no_wrap=True, min_width=width)

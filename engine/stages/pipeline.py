@@ -5,23 +5,50 @@ history (law L1). Every run is counted.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import trio
-from attrs import evolve
+from attrs import evolve, frozen
 
 from protocol.codec import encode
 from protocol.errors import ProtocolError
 from protocol.items import FileSearchCall, Item, Message, text_of
 from protocol.requests import CreateRequest
 
+from ..history import History, history_of
 from ..ledger import Row
 from ..models.base import Model, Plan, Rendered
 from ..policy import Direction, Verdict
 from ..services import Services
 from ..store import Stored
 from . import rendering, validate
-from .counters import Counters
+from .counters import Count, Counters
+
+
+@frozen
+class Previous:
+    """The Response that another one continues: its context, and what can be reused of it."""
+
+    history: History
+    instructions: str | None = None
+    """As they were sent; as the model read them they are in ``history.key``. None too if it was read back from a store."""
+    model: Model | None = None
+    stored: bool = True
+    """Whether the store has it, so that its continuation need only store what is new."""
+
+
+@frozen
+class Prepared:
+    """What the stages before inference have made of a request."""
+
+    model: Model
+    plan: Plan
+    history: History
+    """The context, with the request's input at its end."""
+    new: tuple[Item, ...]
+    """The request's own input."""
+    cached_tokens: int
 
 
 class Stages:
@@ -29,58 +56,100 @@ class Stages:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._reuse = services.config.reuse
         self.counters = Counters()
         self.flags: dict[str, None] = {}
         """Names of the policy's rules that matched."""
 
     # ---- before inference, once
 
-    async def before(self, request: CreateRequest, previous: Stored | None) -> tuple[Model, Plan]:
+    async def before(self, request: CreateRequest, previous: Previous | None, *, keep_ids: bool) -> Prepared:
         """Validate, route, classify and render; raises ``ProtocolError``.
 
-        ``previous`` is the Response that this one continues.
+        ``keep_ids`` is whether the history is to hold its token ids, for a continuation.
         """
-        held = previous.context if previous else ()
+        history = previous.history.child() if previous else History()
         new = input_items(request)
         with self.counters.full("validate") as count:
-            self._validate(request, held, new)
-            count.items += len(new)
-        with self.counters.full("route"):
-            model = self._route(request.model)
+            count.items += self._validate(request, history, new)
+        with self.counters.full("route") as count:
+            model = self._route(request, previous, count)
         with self.counters.full("classify") as count:
-            request, new, verdict = self._classify_request(request, new)
-            count.items += verdict.looked_at
-            count.bytes += verdict.bytes
+            request, new = self._classify_request(request, previous, new, count)
         with self.counters.full("render") as count:
-            context = (*held, *new)
-            stops = frozenset((*previous.stops, len(held))) if previous else None
-            ids = await self._render_prompt(request, context, stops)
-            count.items += len(context)
-            count.tokens += len(ids)
-        return model, self._plan(request, Rendered(context, ids))
+            cached = await self._render(request, history, new, count)
+        plan = self._plan(request, Rendered(history.items.snapshot(), history.ids.snapshot()))
+        if not keep_ids:
+            history.forget_ids()
+        return Prepared(model, plan, history, new, cached)
 
-    def _validate(self, request: CreateRequest, held: Sequence[Item], new: Sequence[Item]) -> None:
+    def _validate(self, request: CreateRequest, history: History, new: Sequence[Item]) -> int:
+        """Returns how many items were looked at."""
         validate.check_request(request)
-        validate.check_pairing(held, new)
         if any(tool.type == "file_search" for tool in request.tools) and "file_search" not in self._services.hosted:
             message = "tools: file_search is not offered by this server; start it with a folder to search"
             raise ProtocolError("unsupported_parameter", message, "tools")
+        if "validation" in self._reuse:
+            validate.check_pairing(history.open, new)
+            return len(new)
+        validate.check_pairing(history_of(history.items).open, new)
+        return len(history.items) + len(new)
 
-    def _route(self, name: str) -> Model:
-        model = self._services.models.get(name)
+    def _route(self, request: CreateRequest, previous: Previous | None, count: Count) -> Model:
+        if "routing" in self._reuse and previous and previous.model and previous.model.name == request.model:
+            return previous.model
+        count.items += 1
+        model = self._services.models.get(request.model)
         if model is None:
             known = ", ".join(sorted(self._services.models))
-            raise ProtocolError("model_not_found", f"model: no model {name!r}; this server has {known}", "model")
+            message = f"model: no model {request.model!r}; this server has {known}"
+            raise ProtocolError("model_not_found", message, "model")
         return model
 
-    async def _render_prompt(
-        self, request: CreateRequest, context: Sequence[Item], stops: frozenset[int] | None
-    ) -> Sequence[int]:
-        if len(request.instructions or "") + _text_size(context) < self._services.config.thread_bytes:
-            return rendering.render_prompt(request.instructions, request.tools, context, stops)
-        return await trio.to_thread.run_sync(
-            rendering.render_prompt, request.instructions, request.tools, context, stops, abandon_on_cancel=True
-        )
+    def _classify_request(
+        self, request: CreateRequest, previous: Previous | None, new: tuple[Item, ...], count: Count
+    ) -> tuple[CreateRequest, tuple[Item, ...]]:
+        """The request and its input as the model may read them: the instructions are looked at like a system message."""
+        reuses = "classification" in self._reuse
+        if previous and not reuses:
+            count.items += self._check(previous.history.items, "input").looked_at
+        if not request.instructions:
+            verdict = self._classify(new)
+        elif previous and reuses and previous.instructions == request.instructions:
+            verdict = self._classify(new)
+            request = evolve(request, instructions=previous.history.key[0] if previous.history.key else None)
+        else:
+            verdict = self._classify((Message(role="system", content=request.instructions), *new), first="instructions")
+            instructions = verdict.items[0]
+            request = evolve(request, instructions=text_of(getattr(instructions, "content", "")))
+        count.items += verdict.looked_at
+        count.bytes += verdict.bytes
+        return request, verdict.items[len(verdict.items) - len(new) :]
+
+    async def _render(self, request: CreateRequest, history: History, new: tuple[Item, ...], count: Count) -> int:
+        """Bring ``history`` up to ``new``; returns how many tokens were there already."""
+        key = (request.instructions, request.tools)
+        if history.rendered and history.key == key and "tokens" in self._reuse:
+            cached = len(history.ids)
+            ids = await self._in_thread_if_long(_text_size(new), rendering.render_items, new)
+            count.items += len(new)
+        else:
+            cached = 0
+            history.forget_ids()
+            context, stops = (*history.items, *new), frozenset((*history.stops, len(history.items)))
+            size = len(request.instructions or "") + _text_size(context)
+            ids = await self._in_thread_if_long(size, rendering.render_prompt, *key, context, stops if history.items else None)
+            count.items += len(context)
+        history.add(new)
+        history.ids.extend(ids)
+        history.rendered, history.key = True, key
+        count.tokens += len(ids)
+        return cached
+
+    async def _in_thread_if_long(self, size: int, render: Callable[..., list[int]], *args: Any) -> list[int]:
+        if size < self._services.config.thread_bytes:
+            return render(*args)
+        return await trio.to_thread.run_sync(render, *args, abandon_on_cancel=True)
 
     def _plan(self, request: CreateRequest, prompt: Rendered) -> Plan:
         cap = self._services.config.output_tokens
@@ -97,18 +166,6 @@ class Stages:
             reasoning=request.reasoning,
             prompt=prompt,
         )
-
-    def _classify_request(
-        self, request: CreateRequest, new: tuple[Item, ...]
-    ) -> tuple[CreateRequest, tuple[Item, ...], Verdict]:
-        """The request and its input as the model may read them: the instructions are looked at like a system message."""
-        if not request.instructions:
-            verdict = self._classify(new)
-            return request, verdict.items, verdict
-        verdict = self._classify((Message(role="system", content=request.instructions), *new), first="instructions")
-        instructions, *rest = verdict.items
-        text = text_of(instructions.content) if isinstance(instructions, Message) else None
-        return evolve(request, instructions=text), tuple(rest), verdict
 
     # ---- between: what is appended
 
@@ -132,11 +189,7 @@ class Stages:
     async def admit(self, items: tuple[Item, ...]) -> Rendered:
         """Render what the model reads next: results and user messages."""
         started = time.perf_counter()
-        ids: Sequence[int]
-        if _text_size(items) < self._services.config.thread_bytes:
-            ids = rendering.render_results(items)
-        else:
-            ids = await trio.to_thread.run_sync(rendering.render_results, items, abandon_on_cancel=True)
+        ids = await self._in_thread_if_long(_text_size(items), rendering.render_results, items)
         seconds = time.perf_counter() - started
         self.counters.incremental("render", items=len(items), tokens=len(ids), seconds=seconds)
         return Rendered(items, ids)

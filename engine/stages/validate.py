@@ -4,7 +4,7 @@ The codec has checked the types of all fields already; here are ranges, and how 
 tool output answers one call before it, with the right kind, once, and no call stays unanswered (nothing is repaired).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from protocol import limits
@@ -73,32 +73,32 @@ def check_tools(tools: Sequence[Tool]) -> None:
         seen[tool.name] = index
 
 
-def check_pairing(held: Sequence[Item], new: Sequence[Item]) -> None:
-    """Check that every call in ``held`` and ``new`` is answered once, behind it, by the right kind of output.
+def check_pairing(waiting: Mapping[str, CallItem], new: Sequence[Item]) -> None:
+    """Check that every call in ``new``, and each that waits from before, is answered once, behind it, by the right kind.
 
-    ``held`` is what the server has stored (the context of the previous Response), ``new`` the request's input.
+    ``waiting`` are the open calls of the context that ``new`` (the request's input) continues, by id.
     """
-    waiting: dict[str, CallItem] = {}
+    waits = dict(waiting)
     answered: set[str] = set()
-    paths = [None] * len(held) + [f"input[{index}]" for index in range(len(new))]
-    for path, item in zip(paths, [*held, *new], strict=True):
+    for index, item in enumerate(new):
+        path = f"input[{index}]"
         if isinstance(item, CALL_CLASSES):
             if item.status == "incomplete":
                 continue  # cut short: it was never run
-            if item.call_id in waiting:
+            if item.call_id in waits:
                 raise _pairing("tool_output_missing", path, f"call {item.call_id!r} is still waiting for its output")
-            waiting[item.call_id] = item
+            waits[item.call_id] = item
         elif isinstance(item, OUTPUT_CLASSES):
-            _close_pair(item, path, waiting, answered)
+            _close_pair(item, path, waits, answered)
         elif isinstance(item, ItemReference):
             raise _pairing("invalid_value", path, "item references are not resolved here; send the item itself")
-        elif isinstance(item, Message) and len(item.content) == 0 and path:
+        elif isinstance(item, Message) and len(item.content) == 0:
             raise _pairing("invalid_value", f"{path}.content", "empty")
-    if waiting:
-        raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waiting)}")
+    if waits:
+        raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waits)}")
 
 
-def _close_pair(item: Any, path: str | None, waiting: dict[str, CallItem], answered: set[str]) -> None:
+def _close_pair(item: Any, path: str, waiting: dict[str, CallItem], answered: set[str]) -> None:
     call_id = answered_call_id(item) or ""
     call = waiting.pop(call_id, None)
     if call is None:
@@ -111,8 +111,8 @@ def _close_pair(item: Any, path: str | None, waiting: dict[str, CallItem], answe
     answered.add(call_id)
 
 
-def _pairing(code: str, path: str | None, message: str) -> ProtocolError:
-    return ProtocolError(code, f"{path}: {message}" if path else message, path)
+def _pairing(code: str, path: str, message: str) -> ProtocolError:
+    return ProtocolError(code, f"{path}: {message}", path)
 
 
 def _metadata_fits(metadata: dict[str, Any]) -> bool:

@@ -19,10 +19,10 @@ from typing import Any
 
 import trio
 from attrs import define, field
+from protocol.conformance.transport import Closed
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
 from protocol.codec import encode, parse, to_wire
-from protocol.conformance.transport import Closed
 from protocol.limits import HARD_FRAME_BYTES
 from tools.spec import HostedTool
 
