@@ -174,6 +174,12 @@ class Rollout:
         else:
             self._heartbeat()
 
+    def _abandon(self) -> None:
+        """Nobody can ever read the rest."""
+        if self.live:
+            self._end(CANCELLED)
+            self._scope.cancel()
+
     def stop(self, reason: str) -> None:
         """End it because the server says so."""
         if self.live:
@@ -199,10 +205,13 @@ class Rollout:
         return self.epoch
 
     def detach(self, subscription: Subscription) -> None:
-        """The client is gone. Without one, the Response lives on for ``detach_seconds``."""
+        """The client is gone. Without one, the Response lives on for ``detach_seconds``, or ends, if its shape says so."""
         self._notice_deadline()
         self._leave(subscription)
-        if self._controller is subscription:
+        if self._controller is subscription and self.shape != "append" and not self.request.background:
+            self._controller = None
+            self._abandon()
+        elif self._controller is subscription:
             self._controller = None
             self._detached_at = trio.current_time()
             self._arm()
@@ -255,7 +264,7 @@ class Rollout:
         try:
             if self.request.previous_response_id:
                 self._previous = await self._load(self.request.previous_response_id)
-            prepared = await self.stages.before(self.request, self._previous, keep_ids=self.shape != "append")
+            prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
             self._on_refused(error)
             return

@@ -27,6 +27,7 @@ from .core import Engine, Watch
 from .lane import Lanes, check_stream_id
 from .outbox import Outbox, Subscription
 from .rollout import Rollout
+from .stages.pipeline import Previous
 
 
 @frozen
@@ -39,6 +40,12 @@ class Attachment:
     stream_id: str | None
 
 
+@frozen
+class _Latest:
+    response_id: str
+    previous: Previous
+
+
 class Session:
     """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
 
@@ -49,6 +56,8 @@ class Session:
         self._continuation = continuation
         self._attachments: dict[str, Attachment] = {}
         self._lanes = Lanes[CreateRequest](self._start, queue_limit=engine.services.config.lane_queue)
+        self._latest: dict[str | None, _Latest] = {}
+        """The connection's cache: of each lane the Response that ended last. It goes with the socket."""
         self._closed = False
         self._size = 0
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -79,9 +88,10 @@ class Session:
             self._tell(ProtocolError("server_error", "the server failed; this is its fault"), *_attribution(frame))
 
     def close(self) -> None:
-        """The socket is gone. Its Responses live on, each for ``detach_seconds``."""
+        """The socket is gone. Responses of the append shape live on, each for ``detach_seconds``; others are cancelled."""
         self._closed = True
         self._lanes.clear()
+        self._latest.clear()
         for attachment in self._attachments.values():
             attachment.rollout.detach(attachment.subscription)
         self._attachments.clear()
@@ -97,10 +107,6 @@ class Session:
         return parse(message)
 
     def _create(self, request: CreateRequest) -> None:
-        shape = request.continuation or self._continuation or self._engine.services.config.continuation
-        if shape != "append":
-            message = f"continuation: {shape!r} is not served here; allowed: append"
-            raise ProtocolError("unsupported_parameter", message, "continuation")
         known = self._engine.known(request, self._tenant)
         if known is not None:
             self._join(known, -1, request.stream_id)
@@ -154,8 +160,10 @@ class Session:
 
     def _start(self, request: CreateRequest) -> None:
         lane = request.stream_id
+        shape = request.continuation or self._continuation or self._engine.services.config.continuation
 
         def refused(error: ProtocolError) -> None:
+            self._evict(lane, request.previous_response_id)
             self._tell(error, None, lane)
             self._lanes.done(lane)
 
@@ -166,13 +174,31 @@ class Session:
                 epoch = rollout.attach(subscription)
                 self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, lane)
 
-        def ended(_: Rollout) -> None:
+        def ended(rollout: Rollout) -> None:
+            previous = rollout.as_previous()
+            if previous is not None:
+                self._latest[lane] = _Latest(rollout.id, previous)
+            else:
+                self._evict(lane, request.previous_response_id)
             self._lanes.done(lane)
 
         try:
-            self._engine.create(request, self._tenant, Watch(refused, created, ended), shape="append")
+            self._engine.create(request, self._tenant, Watch(refused, created, ended), shape=shape, load=self._load)
         except ProtocolError as error:
             refused(error)
+
+    async def _load(self, response_id: str) -> Previous:
+        """The Response to continue: the latest of a lane of this socket, else a stored one."""
+        for latest in self._latest.values():
+            if latest.response_id == response_id:
+                return latest.previous
+        return await self._engine.previous(self._tenant, response_id)
+
+    def _evict(self, lane: str | None, response_id: str | None) -> None:
+        """A continuation has failed: its lane forgets the Response that it named. A fork leaves the other lane's alone."""
+        latest = self._latest.get(lane)
+        if latest is not None and latest.response_id == response_id:
+            del self._latest[lane]
 
     def _prune(self) -> None:
         ended = [one for one in self._attachments.values() if not one.rollout.live and one.subscription.caught_up]

@@ -52,6 +52,14 @@ CODES: Final[dict[str, Code]] = {
     "echo_mismatch": Code(409, INVALID, "not_started"),
     "idempotency_conflict": Code(409, INVALID, "not_started"),
     "invalid_cursor": Code(400, INVALID, "not_started"),
+    # HTTP itself.
+    "bad_request": Code(400, INVALID, "not_started"),
+    "request_timeout": Code(408, INVALID, "not_started"),
+    "unsupported_media_type": Code(415, INVALID, "not_started"),
+    "expectation_failed": Code(417, INVALID, "not_started"),
+    "header_fields_too_large": Code(431, INVALID, "not_started"),
+    "unsupported_transfer_coding": Code(501, INVALID, "not_started"),
+    "unsupported_http_version": Code(505, INVALID, "not_started"),
     # The door, and the house.
     "invalid_api_key": Code(401, INVALID, "not_started"),
     "not_found": Code(404, INVALID, "not_started"),

@@ -63,15 +63,12 @@ class Stages:
 
     # ---- before inference, once
 
-    async def before(self, request: CreateRequest, previous: Previous | None, *, keep_ids: bool) -> Prepared:
-        """Validate, route, classify and render; raises ``ProtocolError``.
-
-        ``keep_ids`` is whether the history is to hold its token ids, for a continuation.
-        """
+    async def before(self, request: CreateRequest, previous: Previous | None, shape: str) -> Prepared:
+        """Validate, route, classify and render; raises ``ProtocolError``."""
         history = previous.history.child() if previous else History()
         new = input_items(request)
         with self.counters.full("validate") as count:
-            count.items += self._validate(request, history, new)
+            count.items += self._validate(request, shape, history, new)
         with self.counters.full("route") as count:
             model = self._route(request, previous, count)
         with self.counters.full("classify") as count:
@@ -79,13 +76,13 @@ class Stages:
         with self.counters.full("render") as count:
             cached = await self._render(request, history, new, count)
         plan = self._plan(request, Rendered(history.items.snapshot(), history.ids.snapshot()))
-        if not keep_ids:
-            history.forget_ids()
+        if shape == "append":
+            history.forget_ids()  # the sampler has them, and nobody else will go on from them
         return Prepared(model, plan, history, new, cached)
 
-    def _validate(self, request: CreateRequest, history: History, new: Sequence[Item]) -> int:
+    def _validate(self, request: CreateRequest, shape: str, history: History, new: Sequence[Item]) -> int:
         """Returns how many items were looked at."""
-        validate.check_request(request)
+        validate.check_request(request, shape)
         if any(tool.type == "file_search" for tool in request.tools) and "file_search" not in self._services.hosted:
             message = "tools: file_search is not offered by this server; start it with a folder to search"
             raise ProtocolError("unsupported_parameter", message, "tools")

@@ -16,7 +16,6 @@ from protocol.items import (
     CallItem,
     Item,
     ItemReference,
-    Message,
     answered_call_id,
 )
 from protocol.requests import CreateRequest, Tool
@@ -39,23 +38,40 @@ RANGES: Final[dict[str, tuple[Check, str]]] = {
 }
 """What a field must be, and how an error says so."""
 
-UNSUPPORTED: Final[dict[str, tuple[Check, str]]] = {
-    "background": (lambda v: v is True, "a Response outlives its socket anyway: attach to it"),
-    "conversation": (lambda v: v is not None, 'use hold: "conversation", or previous_response_id'),
-    "generate": (lambda v: v is False, "a warm-up has no use where the Response stays live"),
+NO_BACKGROUND: Final = (lambda v: v is True, "over a WebSocket a Response is not a background one")
+ONLY_APPEND: Final = "it belongs to the append shape, which this Response is not of"
+ONLY_SOCKETS: Final = "it belongs to WebSockets"
+UNSUPPORTED: Final[dict[str, dict[str, tuple[Check, str]]]] = {
+    "append": {
+        "background": NO_BACKGROUND,
+        "conversation": (lambda v: v is not None, 'use hold: "conversation", or previous_response_id'),
+        "generate": (lambda v: v is False, "a warm-up has no use where the Response stays live"),
+    },
+    "create": {
+        "background": NO_BACKGROUND,
+        "hold": (lambda v: v == "conversation", ONLY_APPEND),
+    },
+    "http": {
+        "generate": (lambda v: v is False, ONLY_SOCKETS),
+        "stream_id": (lambda v: v is not None, ONLY_SOCKETS),
+        "hold": (lambda v: v == "conversation", ONLY_APPEND),
+    },
 }
-"""Fields that say something which is not served, and what to do instead."""
+"""By shape, fields that say something which is not served, and why, or what to do instead."""
 
 
-def check_request(request: CreateRequest) -> None:
+def check_request(request: CreateRequest, shape: str) -> None:
     """Check the fields by themselves."""
     for name, (fits, allowed) in RANGES.items():
         value = getattr(request, name)
         if value is not None and not fits(value):
             raise ProtocolError("invalid_value", f"{name}: must be {allowed}", name)
-    for name, (asks, instead) in UNSUPPORTED.items():
+    for name, (asks, why) in UNSUPPORTED[shape].items():
         if asks(getattr(request, name)):
-            raise ProtocolError("unsupported_parameter", f"{name}: not supported here; {instead}", name)
+            raise ProtocolError("unsupported_parameter", f"{name}: not supported here; {why}", name)
+    if request.conversation is not None and request.previous_response_id is not None:
+        message = "previous_response_id: not together with conversation; each says what comes before"
+        raise ProtocolError("invalid_value", message, "previous_response_id")
     check_tools(request.tools)
 
 
@@ -92,8 +108,6 @@ def check_pairing(waiting: Mapping[str, CallItem], new: Sequence[Item]) -> None:
             _close_pair(item, path, waits, answered)
         elif isinstance(item, ItemReference):
             raise _pairing("invalid_value", path, "item references are not resolved here; send the item itself")
-        elif isinstance(item, Message) and len(item.content) == 0:
-            raise _pairing("invalid_value", f"{path}.content", "empty")
     if waits:
         raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waits)}")
 

@@ -421,13 +421,6 @@ def test_a_server_that_others_reach_needs_keys() -> None:
         check_door("0.0.0.0", Config())
 
 
-async def test_create_is_refused_by_name_where_only_append_is_served() -> None:
-    async with serving() as (_, port), client(port, openai_beta="responses_websockets=2026-02-06") as raw:
-        await raw.create({"say": "x"})
-        error = await raw.frame()
-        assert (error["code"], error["param"]) == ("unsupported_parameter", "continuation")
-
-
 # ---- the end
 
 

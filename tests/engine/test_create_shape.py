@@ -1,0 +1,163 @@
+"""The create shape over a WebSocket: chains, the connection's cache, forks, warm-ups."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+
+def neighbour(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+support = neighbour("test_server")
+CALL, client, serving = support.CALL, support.client, support.serving
+CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
+
+
+def output(call_id: str, text: str = "result") -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": text}
+
+
+async def go_on(raw: Any, previous: dict[str, Any], *items: dict[str, Any], **fields: Any) -> None:
+    await raw.say(
+        {"type": "response.create", "model": "scripted", "previous_response_id": previous["id"], "input": list(items), **fields}
+    )
+
+
+async def first_call(raw: Any, *steps: dict[str, Any], **fields: Any) -> tuple[dict[str, Any], str]:
+    await raw.create(CALL, *steps, **fields)
+    response = (await raw.until("response.completed", fields.get("stream_id")))["response"]
+    return response, response["output"][-1]["call_id"]
+
+
+@pytest.mark.parametrize("store", [True, False])
+async def test_a_rollout_is_a_chain(store: bool) -> None:
+    async with serving() as (server, port), client(port, **CREATE) as raw:
+        response, call_id = await first_call(raw, CALL, {"say": "{{output}}"}, store=store)
+        usages = [response["usage"]]
+        for text in ("one", "two"):
+            await go_on(raw, response, output(call_id, text), store=store)
+            response = (await raw.until("response.completed"))["response"]
+            usages.append(response["usage"])
+            call_id = response["output"][-1].get("call_id")
+        assert response["output"][-1]["content"][0]["text"] == "two"
+        fresh = [usage["input_tokens"] - usage["input_tokens_details"]["cached_tokens"] for usage in usages]
+        assert fresh[0] > fresh[1] == fresh[2]
+        assert [row.shape for row in server.services.ledger.rows] == ["create"] * 3
+
+
+async def test_store_false_ends_with_its_socket() -> None:
+    async with serving() as (_, port):
+        async with client(port, **CREATE) as raw:
+            response, call_id = await first_call(raw, store=False)
+        async with client(port, **CREATE) as raw:
+            await go_on(raw, response, output(call_id))
+            error = await raw.frame()
+            assert error["error"]["code"] == "previous_response_not_found"
+            assert error["error"]["message"] == f"Previous response with id '{response['id']}' not found."
+            await raw.create({"say": "still here"})
+            await raw.until("response.completed")
+
+
+async def test_store_true_goes_on_over_another_socket() -> None:
+    async with serving() as (_, port):
+        async with client(port, **CREATE) as raw:
+            response, call_id = await first_call(raw, {"say": "{{output}}"})
+        async with client(port, **CREATE) as raw:
+            await go_on(raw, response, output(call_id, "hello"))
+            response = (await raw.until("response.completed"))["response"]
+            assert response["output"][-1]["content"][0]["text"] == "hello"
+
+
+@pytest.mark.parametrize(
+    ("items", "code"),
+    [
+        ([], "tool_output_missing"),
+        ([output("call_nobody")], "tool_call_not_found"),
+        (["CALL", "CALL"], "tool_output_conflict"),
+        ([{"type": "custom_tool_call_output", "call_id": "CALL", "output": "x"}], "tool_output_type_mismatch"),
+        ([{"role": "user", "content": "never mind"}], "tool_output_missing"),
+    ],
+)
+async def test_a_continuation_answers_every_call_once(items: list[Any], code: str) -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        response, call_id = await first_call(raw, store=False)
+        text = json.dumps([output("CALL") if item == "CALL" else item for item in items]).replace("CALL", call_id)
+        await go_on(raw, response, *json.loads(text))
+        error = await raw.frame()
+        assert error["code"] == code
+        if code in ("tool_output_missing", "tool_call_not_found"):
+            assert call_id in error["message"]
+        await go_on(raw, response, output(call_id))
+        assert (await raw.frame())["code"] == "previous_response_not_found"  # the failure has evicted it
+
+
+async def test_a_fork_that_fails_leaves_the_parent_alone() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        response, call_id = await first_call(raw, {"say": "{{output}}"}, store=False, stream_id="main")
+        await go_on(raw, response, output("call_nobody"), stream_id="fork", store=False)
+        assert (await raw.until("error", "fork"))["code"] == "tool_call_not_found"
+        for lane, text in (("fork", "forked"), ("main", "on")):
+            await go_on(raw, response, output(call_id, text), stream_id=lane, store=False)
+            completed = (await raw.until("response.completed", lane))["response"]
+            assert completed["output"][-1]["content"][0]["text"] == text
+
+
+async def test_only_the_latest_of_a_lane_is_cached() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": "one"}, store=False)
+        one = (await raw.until("response.completed"))["response"]
+        await raw.create({"say": "two"}, store=False)
+        await raw.until("response.completed")
+        await go_on(raw, one, {"role": "user", "content": "again"})
+        assert (await raw.frame())["code"] == "previous_response_not_found"
+
+
+async def test_a_warm_up_can_be_continued() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": "warm"}, store=False, generate=False)
+        warm = (await raw.until("response.completed"))["response"]
+        assert warm["output"] == []
+        assert warm["usage"]["output_tokens"] == 0
+        assert warm["usage"]["input_tokens"] > 0
+        await go_on(raw, warm, store=False)
+        done = (await raw.until("response.completed"))["response"]
+        assert done["output"][0]["content"][0]["text"] == "warm"
+        assert done["usage"]["input_tokens_details"]["cached_tokens"] == warm["usage"]["input_tokens"]
+
+
+async def test_no_done_is_ever_sent() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create(CALL)
+        kinds = [(await raw.frame())["type"]]
+        while kinds[-1] != "response.completed":
+            kinds.append((await raw.frame())["type"])
+        assert "response.done" not in kinds
+        await raw.say({"type": "response.append", "input": [output("call_x")]})
+        assert (await raw.frame())["code"] == "response_not_active"
+
+
+async def test_a_dropped_socket_cancels() -> None:
+    async with serving() as (server, port):
+        async with client(port, **CREATE) as raw:
+            await raw.create({"say": {"tokens": 10_000}}, pace=100)
+            await raw.until("response.output_text.delta")
+        while server.engine.live:
+            await support.trio.sleep(0.01)
+        assert [row.status for row in server.services.ledger.rows] == ["cancelled"]
+
+
+async def test_background_is_refused() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": "x"}, background=True)
+        error = await raw.frame()
+        assert (error["code"], error["param"]) == ("unsupported_parameter", "background")
