@@ -69,7 +69,7 @@ class Config:
     finished_seconds: float = 600.0
     """And for how long."""
     idempotency_keys: int = 1_024
-    """Keys remembered per Response (of appends) and per tenant (of creates): the newest."""
+    """Keys remembered per Response (of appends) and per server (of creates): the newest."""
 
     # The end.
     grace_seconds: float = 10.0

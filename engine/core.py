@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import NoReturn
 
 import trio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
@@ -27,20 +27,51 @@ from .store import Stored
 
 
 @frozen
-class _Keyed:
-    digest: bytes
-    rollout: Rollout
-
-
-@frozen
 class Watch:
     """What whoever created a Response wants to know of it. None of these may raise."""
 
     refused: Callable[[ProtocolError], None]
     created: Callable[[Rollout], None]
     """Before the first event."""
+    joined: Callable[[Rollout], None]
+    """Instead of it: the same create, by its idempotency key, has made this Response before."""
     ended: Callable[[Rollout], None]
     """After the terminal event."""
+
+
+class _Party:
+    """Those who made the same create: one, unless it was sent again with the same idempotency key."""
+
+    def __init__(self, digest: bytes, watch: Watch) -> None:
+        self.digest = digest
+        self.rollout: Rollout | None = None
+        self._watches = [watch]
+
+    def join(self, watch: Watch) -> None:
+        assert self.rollout is not None
+        if self.rollout.phase is Phase.QUEUED:
+            self._watches.append(watch)
+            return
+        watch.joined(self.rollout)
+        if self.rollout.phase is Phase.ENDED:
+            watch.ended(self.rollout)
+        else:
+            self._watches.append(watch)
+
+    def created(self) -> None:
+        assert self.rollout is not None
+        for watch in self._watches:
+            watch.created(self.rollout)
+
+    def refused(self, error: ProtocolError) -> None:
+        for watch in self._watches:
+            watch.refused(error)
+
+    def ended(self) -> None:
+        assert self.rollout is not None
+        for watch in self._watches:
+            watch.ended(self.rollout)
+        self._watches.clear()
 
 
 class Engine:
@@ -53,7 +84,7 @@ class Engine:
         """Responses that have begun and whose post-inference work is not done, by id."""
         self._starting: set[Rollout] = set()
         self._finished: OrderedDict[str, tuple[float, Rollout]] = OrderedDict()
-        self._keys: OrderedDict[tuple[str, str], _Keyed] = OrderedDict()
+        self._keys: OrderedDict[tuple[str, str], _Party] = OrderedDict()
         self._nursery: trio.Nursery | None = None
         self._changed = trio.lowlevel.ParkingLot()
 
@@ -93,18 +124,23 @@ class Engine:
         if len(self.live) + len(self._starting) >= self.services.config.responses:
             raise ProtocolError("queue_full", "the server has as many live Responses as it takes")
 
+        keyed = self._keyed(request, tenant)
+        if keyed is not None:
+            keyed.join(watch)
+            return
+        party = _Party(_digest(request) if request.idempotency_key else b"", watch)
+
         def created(rollout: Rollout) -> None:
             self._starting.discard(rollout)
             self.live[rollout.id] = rollout
-            if request.idempotency_key:
-                self._remember(tenant, request, rollout)
-            watch.created(rollout)
+            party.created()
 
         def refused(error: ProtocolError) -> None:
             self._starting.discard(rollout)
-            watch.refused(error)
+            self._keys.pop((tenant, request.idempotency_key or ""), None)
+            party.refused(error)
 
-        rollout = Rollout(
+        party.rollout = rollout = Rollout(
             self.services,
             request,
             tenant,
@@ -112,20 +148,13 @@ class Engine:
             load=load or partial(self.previous, tenant),
             on_refused=refused,
             on_created=created,
-            on_sealed=watch.ended,
+            on_sealed=lambda _: party.ended(),
             on_ended=self._retire,
         )
+        if request.idempotency_key:
+            self._remember((tenant, request.idempotency_key), party)
         self._starting.add(rollout)
         self._nursery.start_soon(rollout.run)
-
-    def known(self, request: CreateRequest, tenant: str) -> Rollout | None:
-        """The Response that the same create (by its idempotency key) has made before; raises ``idempotency_conflict``."""
-        key = request.idempotency_key
-        keyed = self._keys.get((tenant, key)) if key else None
-        if keyed is not None and keyed.digest != _digest(request):
-            message = f"idempotency_key: {key!r} came with another body before"
-            raise ProtocolError("idempotency_conflict", message, "idempotency_key")
-        return keyed.rollout if keyed else None
 
     def find(self, tenant: str, response_id: str) -> Rollout:
         """A live Response, or one that ended a while ago; raises ``response_not_found``, for a stranger's too."""
@@ -163,8 +192,16 @@ class Engine:
 
     # ---- keeping house
 
-    def _remember(self, tenant: str, request: CreateRequest, rollout: Rollout) -> None:
-        self._keys[tenant, request.idempotency_key or ""] = _Keyed(_digest(request), rollout)
+    def _keyed(self, request: CreateRequest, tenant: str) -> _Party | None:
+        key = request.idempotency_key
+        party = self._keys.get((tenant, key)) if key else None
+        if party is not None and party.digest != _digest(request):
+            message = f"idempotency_key: {key!r} came with another body before"
+            raise ProtocolError("idempotency_conflict", message, "idempotency_key")
+        return party
+
+    def _remember(self, key: tuple[str, str], party: _Party) -> None:
+        self._keys[key] = party
         while len(self._keys) > self.services.config.idempotency_keys:
             self._keys.popitem(last=False)
 
@@ -194,7 +231,8 @@ class Engine:
 
 
 def _digest(request: CreateRequest) -> bytes:
-    return sha256(canonical(request)).digest()
+    """Of the body, but for the lane that it came on and what only the client reads."""
+    return sha256(canonical(evolve(request, stream_id=None, extra={}))).digest()
 
 
 def _missing(response_id: str) -> NoReturn:

@@ -134,8 +134,8 @@ class Rollout:
         """Whether a client listens."""
         return bool(self._subscriptions)
 
-    def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> None:
-        """Apply an append and acknowledge it in the log; raises ``ProtocolError``, and then nothing has changed.
+    def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> tuple[int, bytes]:
+        """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body. Raises ``ProtocolError``, and then nothing has changed.
 
         ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
         """
@@ -148,12 +148,14 @@ class Rollout:
             raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += 0 if accepted.append.duplicate else size
-        self.emit(accepted)
+        body = self.emit(accepted)
+        number = self.log.last
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
             self._resume()
         elif self._parked_for == "user" and self._inbox.has_messages:
             self._resume()
             self._user.unpark_all()
+        return number, body
 
     def cancel(self, *, epoch: int | None = None) -> None:
         """End it where it is; raises ``ProtocolError``."""
@@ -204,6 +206,10 @@ class Rollout:
         self._arm()
         return self.epoch
 
+    def listen(self, subscription: Subscription) -> None:
+        """Let ``subscription`` hear what is said from here on, beside the client that is attached."""
+        self._subscriptions += (subscription,)
+
     def detach(self, subscription: Subscription) -> None:
         """The client is gone. Without one, the Response lives on for ``detach_seconds``, or ends, if its shape says so."""
         self._notice_deadline()
@@ -241,11 +247,12 @@ class Rollout:
 
     # ---- events
 
-    def emit(self, event: ev.Event) -> None:
-        """Log ``event`` and hand it to whoever listens."""
+    def emit(self, event: ev.Event) -> bytes:
+        """Log ``event`` and hand it to whoever listens; returns its frame's body."""
         body = self.log.append(event)
         for subscription in self._subscriptions:
             subscription.deliver(body)
+        return body
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""

@@ -10,10 +10,10 @@ from typing import Any
 
 from attrs import frozen
 
-from protocol.codec import client_message, encode, parse
+from protocol.codec import client_message, encode, lane_suffix, parse, seal
 from protocol.errors import ErrorEvent, ProtocolError
 from protocol.events import AttachAccepted
-from protocol.limits import SOFT_FRAME_BYTES
+from protocol.limits import APPEND_ITEMS, SOFT_FRAME_BYTES
 from protocol.requests import (
     AppendRequest,
     AttachRequest,
@@ -82,10 +82,10 @@ class Session:
             check_stream_id(request.stream_id)
             self._handlers[type(request)](request)
         except ProtocolError as error:
-            self._tell(error, *_attribution(frame))
+            self._refuse(error, frame)
         except Exception as error:
             self._engine.services.on_bug(error)
-            self._tell(ProtocolError("server_error", "the server failed; this is its fault"), *_attribution(frame))
+            self._refuse(ProtocolError("server_error", "the server failed; this is its fault"), frame)
 
     def close(self) -> None:
         """The socket is gone. Responses of the append shape live on, each for ``detach_seconds``; others are cancelled."""
@@ -107,23 +107,28 @@ class Session:
         return parse(message)
 
     def _create(self, request: CreateRequest) -> None:
-        known = self._engine.known(request, self._tenant)
-        if known is not None:
-            self._join(known, -1, request.stream_id)
-        else:
-            self._lanes.submit(request.stream_id, request)
+        self._lanes.submit(request.stream_id, request)
 
     def _append(self, request: AppendRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
-        rollout.append(request, epoch=epoch, size=self._size)
+        number, body = rollout.append(request, epoch=epoch, size=self._size)
+        if epoch is None:  # whoever is not attached is told all the same
+            self._outbox.put(seal(body, number, lane_suffix(request.stream_id)))
 
     def _cancel(self, request: CancelRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
+        self._listen(rollout, epoch, request.stream_id)
         rollout.cancel(epoch=epoch)
 
     def _finish(self, request: FinishRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
+        self._listen(rollout, epoch, request.stream_id)
         rollout.finish(epoch=epoch)
+
+    def _listen(self, rollout: Rollout, epoch: int | None, stream_id: str | None) -> None:
+        """Whoever asks for the end and is not attached hears of it: the events from here on."""
+        if epoch is None and rollout.live:
+            rollout.listen(Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=rollout.log.last))
 
     def _attach(self, request: AttachRequest) -> None:
         rollout = self._engine.find(self._tenant, request.response_id)
@@ -174,6 +179,10 @@ class Session:
                 epoch = rollout.attach(subscription)
                 self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, lane)
 
+        def joined(rollout: Rollout) -> None:
+            if not self._closed:
+                self._join(rollout, -1, lane)
+
         def ended(rollout: Rollout) -> None:
             previous = rollout.as_previous()
             if previous is not None:
@@ -183,7 +192,7 @@ class Session:
             self._lanes.done(lane)
 
         try:
-            self._engine.create(request, self._tenant, Watch(refused, created, ended), shape=shape, load=self._load)
+            self._engine.create(request, self._tenant, Watch(refused, created, joined, ended), shape=shape, load=self._load)
         except ProtocolError as error:
             refused(error)
 
@@ -208,11 +217,17 @@ class Session:
     def _tell(self, error: ProtocolError, response_id: str | None = None, stream_id: str | None = None) -> None:
         self._outbox.put(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
 
+    def _refuse(self, error: ProtocolError, frame: Any) -> None:
+        """Answer a frame with ``error``, and say which frame is meant, as far as it could be read."""
+        fields = frame if isinstance(frame, dict) else {}
+        names = (fields.get("response_id"), fields.get("stream_id"))
+        response_id, stream_id = (name if isinstance(name, str) else None for name in names)
+        append = _append_info(fields) if fields.get("type") == AppendRequest.type else None
+        self._outbox.put(encode(ErrorEvent(error, response_id, stream_id, append).to_wire()))
 
-def _attribution(frame: Any) -> tuple[str | None, str | None]:
-    """The Response and the lane that a frame named, if it did."""
-    if not isinstance(frame, dict):
-        return None, None
-    names = (frame.get("response_id"), frame.get("stream_id"))
-    response_id, stream_id = (name if isinstance(name, str) else None for name in names)
-    return response_id, stream_id
+
+def _append_info(fields: dict[str, Any]) -> dict[str, Any]:
+    items = fields.get("input")
+    outputs = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    call_ids = [item["call_id"] for item in outputs[:APPEND_ITEMS] if isinstance(item.get("call_id"), str)]
+    return {"call_ids": call_ids, "idempotency_key": fields.get("idempotency_key")}

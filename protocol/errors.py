@@ -8,6 +8,7 @@ Each code has one status, one type, and says whether work had begun, so that a c
 - ``unknown``: the server can't tell.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
 from attrs import frozen
@@ -66,13 +67,16 @@ CODES: Final[dict[str, Code]] = {
     "method_not_allowed": Code(405, INVALID, "not_started"),
     "upgrade_required": Code(426, INVALID, "not_started"),
     "queue_full": Code(429, "rate_limit_error", "not_started"),
-    "model_busy": Code(429, "rate_limit_error", "not_started"),
     "too_many_connections": Code(503, "server_error", "not_started"),
     "shutting_down": Code(503, "server_error", "not_started"),
     "attached_elsewhere": Code(409, INVALID, "started"),
     "server_error": Code(500, "server_error", "unknown"),
 }
 """Every code that is ever put on the wire as an ``error``. A test provokes each."""
+
+RETRY_LATER: Final = frozenset({429, 503})
+RETRY_AFTER_SECONDS: Final = 1
+"""Errors with one of these statuses pass by themselves, and say when to try again."""
 
 
 class ProtocolError(Exception):
@@ -105,7 +109,8 @@ class ErrorEvent:
     error: ProtocolError
     response_id: str | None = None
     stream_id: str | None = None
-    retry_after: float | None = None
+    append: Mapping[str, Any] | None = None
+    """Which append was refused: its ``call_ids`` and its ``idempotency_key``, as far as they could be read."""
 
     def to_wire(self) -> dict[str, Any]:
         """The frame as JSON values."""
@@ -117,7 +122,9 @@ class ErrorEvent:
             frame["response_id"] = self.response_id
         if self.stream_id is not None:
             frame["stream_id"] = self.stream_id
-        if self.retry_after is not None:
-            frame["headers"] = {"retry-after": f"{self.retry_after:g}"}
+        if code.status in RETRY_LATER:
+            frame["headers"] = {"retry-after": str(RETRY_AFTER_SECONDS)}
+        if self.append is not None:
+            frame["append"] = self.append
         frame["error"] = {"type": code.type, **flat}
         return frame

@@ -10,7 +10,8 @@ SOFT_FRAME_BYTES: Final = 16 * 1024 * 1024
 """A larger text frame is answered with the error ``message_too_large``; the socket and its Responses live on."""
 
 HARD_FRAME_BYTES: Final = 32 * 1024 * 1024
-"""A larger one closes the socket with 1009: more than this is not worth holding in memory to answer it politely."""
+"""A larger one closes the socket with 1009: more than this is not worth holding in memory to answer it politely. It is
+counted in characters, as they arrive; a text of 32 Mi characters has at least so many bytes."""
 
 INPUT_ITEMS: Final = 50_000
 """Items in one ``response.create``; a history of 10,000 tool calls is 20,000 items."""
@@ -25,9 +26,6 @@ METADATA_PAIRS: Final = 16
 METADATA_KEY_CHARS: Final = 64
 METADATA_VALUE_CHARS: Final = 512
 """As the Responses API documents ``metadata``."""
-
-CALL_ID_CHARS: Final = 256
-"""Longer than any provider's; call ids are echoed in errors, so they are bounded."""
 
 STREAM_ID_CHARS: Final = 256
 STREAM_IDS: Final = 32

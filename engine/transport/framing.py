@@ -32,6 +32,11 @@ def text_frame(payload: bytes) -> bytes:
     return b"%c%c%b%b" % (TEXT_FRAME, 127, size.to_bytes(8, "big"), payload)
 
 
+def close_frame(code: int) -> bytes:
+    """A close frame without a reason: RFC 6455, section 5.5.1."""
+    return b"%c%c%b" % (CLOSE_FRAME, 2, code.to_bytes(2, "big"))
+
+
 class FrameStream(trio.abc.Stream):
     """A buffered stream. ``head`` is what was read from ``raw`` already, and is given to the reader first."""
 
@@ -47,10 +52,15 @@ class FrameStream(trio.abc.Stream):
         self._closing = False
         self._broken = False
         self._on_drained: Callable[[], None] = _nothing
+        self._farewell: Callable[[], bytes] = bytes
 
     def on_drained(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` after each write."""
         self._on_drained = notify
+
+    def on_close(self, farewell: Callable[[], bytes]) -> None:
+        """What to send last, if no close frame was sent: ``farewell`` gives it."""
+        self._farewell = farewell
 
     @property
     def waiting(self) -> int:
@@ -101,6 +111,9 @@ class FrameStream(trio.abc.Stream):
     async def aclose(self) -> None:
         """Write what waits, within ``close_seconds``, then close the raw stream, whatever happens."""
         try:
+            if not self._closing and not self._broken:
+                self._closing = True
+                self._buffer += self._farewell()
             with trio.move_on_after(self._close_seconds, shield=True):
                 while self.waiting and not self._broken:
                     await self._flush()

@@ -14,7 +14,7 @@ from protocol.limits import HARD_FRAME_BYTES
 
 from ..config import Config
 from ..outbox import Outbox
-from .framing import FrameStream
+from .framing import FrameStream, close_frame
 
 RECEIVE_BYTES = 65536
 """The library's default of 4 KiB costs a system call for every 4 KiB of a large tool output."""
@@ -70,6 +70,7 @@ async def serve_websocket(
             nursery.start_soon(frames.write)
             with trio.fail_after(config.handshake_seconds):
                 connection = await _accept(nursery, frames)
+            frames.on_close(lambda: _farewell(connection))
             peer = make_peer(outbox)
             socket = Socket(connection, config.close_seconds)
             sockets.add(socket)
@@ -101,6 +102,12 @@ async def _read(connection: WebSocketConnection, peer: Peer, idle_seconds: float
             elif not peer.busy:
                 await connection.aclose(1000, "idle")
                 return
+
+
+def _farewell(connection: WebSocketConnection) -> bytes:
+    """The close frame that the library owes a peer who broke the rules: RFC 6455, section 7.1.7."""
+    reason = connection.closed
+    return close_frame(reason.code) if reason is not None and reason.code in (1002, 1007) else b""
 
 
 async def _keep_alive(connection: WebSocketConnection, scope: trio.CancelScope, config: Config) -> None:

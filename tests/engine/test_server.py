@@ -444,3 +444,63 @@ async def test_a_response_that_samples_may_end_before_the_server_does() -> None:
         server.stop()
         assert (await raw.until("response.completed"))["response"]["status"] == "completed"
         assert await raw.until_closed() == 1001
+
+
+# ---- who is told what
+
+
+async def test_the_same_create_twice_at_once_makes_one_response() -> None:
+    async with serving() as (server, port), client(port) as one, client(port) as two:
+        for raw, lane in ((one, "a"), (two, "b")):
+            await raw.create(CALL, idempotency_key="k", stream_id=lane)
+        first = await one.until("response.created", "a")
+        second = await two.until("response.created", "b")
+        assert first["response"]["id"] == second["response"]["id"]
+        assert len(server.engine.live) == 1
+
+
+async def test_a_refused_create_is_told_to_all_who_sent_it_and_may_be_sent_again() -> None:
+    async with serving() as (_, port), client(port) as raw:
+        for _ in range(2):
+            await raw.create({"say": "x"}, model="oracle", idempotency_key="k")
+            assert (await raw.frame())["code"] == "model_not_found"
+
+
+async def test_the_same_key_with_another_body_is_a_conflict() -> None:
+    async with serving() as (_, port), client(port) as raw:
+        await raw.create({"say": "x"}, idempotency_key="k")
+        await raw.until("response.completed")
+        await raw.create({"say": "y"}, idempotency_key="k")
+        assert (await raw.frame())["code"] == "idempotency_conflict"
+
+
+async def test_who_is_not_attached_is_answered_all_the_same() -> None:
+    async with serving() as (_, port), client(port) as one, client(port) as two:
+        await one.create(CALL, CALL)
+        done = await one.until("response.done")
+        await two.append(done["required_input"][0]["call_id"], response_id=done["response"]["id"])
+        theirs = await two.until("response.append.accepted")
+        assert theirs == await one.until("response.append.accepted")
+        await two.say({"type": "response.cancel", "response_id": done["response"]["id"]})
+        assert await two.until("response.incomplete") == await one.until("response.incomplete")
+
+
+async def test_an_error_says_which_append_was_refused() -> None:
+    async with serving() as (_, port), client(port) as raw:
+        await raw.create(CALL)
+        await raw.until("response.done")
+        await raw.append("call_nobody", idempotency_key="k")
+        assert (await raw.frame())["append"] == {"call_ids": ["call_nobody"], "idempotency_key": "k"}
+        await raw.append("call_nobody", idempotency_key="k" * 300)
+        assert (await raw.frame())["param"] == "idempotency_key"
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [(b"\x81\x82\x00\x00\x00\x00\xff\xfe", 1007), (b"\x83\x80\x00\x00\x00\x00", 1002), (b"\x81\x01x", 1002)],
+    ids=["not UTF-8", "unknown opcode", "not masked"],
+)
+async def test_who_breaks_the_rules_of_websockets_is_told_how(data: bytes, code: int) -> None:
+    async with serving() as (_, port), client(port) as raw:
+        await raw.stream.send_all(data)
+        assert await raw.until_closed() == code
