@@ -162,8 +162,33 @@ class Engine:
         if rollout is None and response_id in self._finished:
             rollout = self._finished[response_id][1]
         if rollout is None or rollout.tenant != tenant:
-            raise ProtocolError("response_not_found", f"Response with id {response_id!r} not found.", "response_id")
+            raise _unknown(response_id)
         return rollout
+
+    def held(self, tenant: str, response_id: str) -> Rollout | None:
+        """A Response that is live or has ended a while ago, if ``tenant`` has one of that id and may see it again."""
+        rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
+        if rollout is None or rollout.tenant != tenant:
+            return None
+        return None if rollout.phase is Phase.ENDED and rollout.request.store is False else rollout
+
+    async def stored(self, tenant: str, response_id: str) -> Stored:
+        """A Response from the store; raises ``response_not_found``."""
+        stored = await self.services.store.get(tenant, response_id)
+        if stored is None:
+            raise _unknown(response_id)
+        return stored
+
+    async def delete(self, tenant: str, response_id: str) -> None:
+        """Forget a Response, cancelled first if it is live; raises ``response_not_found``."""
+        rollout = self.held(tenant, response_id)
+        if rollout is not None and rollout.live:
+            rollout.cancel()
+        while response_id in self.live:
+            await self._changed.park()
+        self._finished.pop(response_id, None)
+        if not await self.services.store.delete(tenant, response_id) and rollout is None:
+            raise _unknown(response_id)
 
     async def previous(self, tenant: str, response_id: str) -> Previous:
         """A stored Response, to be continued; raises ``previous_response_not_found``, for a stranger's too."""
@@ -238,3 +263,7 @@ def _digest(request: CreateRequest) -> bytes:
 def _missing(response_id: str) -> NoReturn:
     message = f"Previous response with id '{response_id}' not found."
     raise ProtocolError("previous_response_not_found", message, "previous_response_id")
+
+
+def _unknown(response_id: str) -> ProtocolError:
+    return ProtocolError("response_not_found", f"Response with id '{response_id}' not found.", "response_id")

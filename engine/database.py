@@ -26,11 +26,12 @@ CREATE TABLE IF NOT EXISTS ledger (
   tool_calls INTEGER NOT NULL, parks INTEGER NOT NULL, flags TEXT NOT NULL, stages TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS responses (
   tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, previous_id TEXT, response TEXT NOT NULL,
-  items TEXT NOT NULL, stops TEXT NOT NULL, input TEXT NOT NULL, PRIMARY KEY (tenant, id));
+  items TEXT NOT NULL, stops TEXT NOT NULL, input TEXT NOT NULL, events BLOB NOT NULL,
+  PRIMARY KEY (tenant, id));
 """
 ROW_COLUMNS: Final = tuple(Row.__annotations__)
 INSERT_ROW: Final = f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
-INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 @define(eq=False)
@@ -61,15 +62,17 @@ class Database:
         """Keep a Response; see ``Store.put``."""
         response = stored.response
         texts = [encode(to_wire(value)).decode() for value in (response, stored.items, stored.stops, stored.input)]
-        await self._commit(INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, stored.previous_id, *texts))
+        await self._commit(
+            INSERT_RESPONSE, (stored.tenant, response.id, response.created_at, stored.previous_id, *texts, stored.events)
+        )
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """The Response, if ``tenant`` has one of that id."""
-        query = "SELECT previous_id, response, items, stops, input FROM responses WHERE tenant = ? AND id = ?"
+        query = "SELECT previous_id, events, response, items, stops, input FROM responses WHERE tenant = ? AND id = ?"
         rows = await self._in_thread(lambda: self._connection.execute(query, (tenant, response_id)).fetchall())
         if not rows:
             return None
-        previous_id, *texts = rows[0]
+        previous_id, events, *texts = rows[0]
         response, items, stops, given = map(parse, texts)
         return Stored(
             tenant=tenant,
@@ -77,6 +80,7 @@ class Database:
             items=tuple(map(item_from_wire, items)),
             stops=tuple(stops),
             input=tuple(map(item_from_wire, given)),
+            events=events,
             previous_id=previous_id,
         )
 

@@ -11,7 +11,9 @@ from protocol.lifecycle import TERMINAL_EVENTS
 from protocol.response import IncompleteDetails, Response, ResponseError, ResponseStatus, Usage
 
 from .history import History
+from .log import EventLog
 from .policy import Verdict
+from .replayed import pack
 from .store import Stored
 
 
@@ -59,6 +61,7 @@ def to_store(
     own: int,
     outside: Sequence[Item],
     verdict: Verdict,
+    log: EventLog,
     *,
     previous_id: str | None,
 ) -> Stored:
@@ -75,5 +78,6 @@ def to_store(
         items=tuple(redacted.get(id(item), item) for item in history.items[begin:]),
         stops=tuple(stop - begin for stop in history.stops if stop > begin),
         input=tuple(outside),
+        events=pack(log),
         previous_id=previous_id,
     )

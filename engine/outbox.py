@@ -115,6 +115,12 @@ class Subscription:
                 return
             self._send(number, body)
 
+    async def all_sent(self) -> None:
+        """Wait until all of the log was handed on, or the socket is gone. Cancellation leaves nothing behind."""
+        while not (self.caught_up or self.outbox.closed or not self.open):
+            await self.outbox.room()
+            self.catch_up()
+
     def close(self) -> None:
         """Hand on nothing more."""
         self.open = False

@@ -43,6 +43,7 @@ from .policy import Verdict
 from .services import Services
 from .stages import rendering
 from .stages.pipeline import Prepared, Previous, Stages
+from .store import Stored
 
 Load = Callable[[str], Awaitable[Previous]]
 """Gives the Response of that id, to be continued; raises ``ProtocolError``."""
@@ -101,6 +102,8 @@ class Rollout:
         self._scope = trio.CancelScope()
         self._times = account.Times()
         self._parked_for: str = ""
+        self._waits_for: tuple[ev.Stub, ...] = ()
+        self._resting = trio.lowlevel.ParkingLot()
         self._detached_at = math.inf
         self._user = trio.lowlevel.ParkingLot()
         self._holds = shape == "append" and (request.hold or services.config.hold) == "conversation"
@@ -128,6 +131,16 @@ class Rollout:
     def calls(self) -> int:
         """How many calls were sampled, of client and hosted tools."""
         return self.output.calls
+
+    @property
+    def outside(self) -> Sequence[Item]:
+        """What came from outside so far: the request's input, and what was appended and read."""
+        return self._outside
+
+    @property
+    def required_input(self) -> tuple[ev.Stub, ...]:
+        """What it waits for while it is parked."""
+        return self._waits_for
 
     @property
     def attached(self) -> bool:
@@ -244,6 +257,11 @@ class Rollout:
         if self._response is None or self.phase is Phase.ENDED:
             return self._response
         return evolve(self._response, output=tuple(self.output.whole()), usage=None)
+
+    async def rests(self) -> None:
+        """Wait until it has parked or ended. Cancellation leaves nothing behind."""
+        while self.phase not in (Phase.PARKED, Phase.ENDED):
+            await self._resting.park()
 
     # ---- events
 
@@ -432,14 +450,15 @@ class Rollout:
     def _park(self, what: str, stubs: tuple[ev.Stub, ...]) -> None:
         self._move("park")
         self.parks += 1
-        self._parked_for = what
+        self._parked_for, self._waits_for = what, stubs
         self._times.since = trio.current_time()
         self._arm()
         self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
+        self._resting.unpark_all()
 
     def _resume(self) -> None:
         self._move("resume")
-        self._parked_for = ""
+        self._parked_for, self._waits_for = "", ()
         self._times.parked += trio.current_time() - self._times.since
         self._arm()
 
@@ -463,7 +482,7 @@ class Rollout:
         config = self._services.config
         deadlines = [
             (self._times.started + config.response_seconds, "response_timeout"),
-            (self._detached_at + config.detach_seconds, "detached_timeout"),
+            (math.inf if self.request.background else self._detached_at + config.detach_seconds, "detached_timeout"),
         ]
         if self.phase is Phase.PARKED:
             deadlines.append((self._times.since + config.park_seconds, f"park:{self._parked_for}"))
@@ -518,6 +537,7 @@ class Rollout:
         if overlap:
             self._settle_late()
         self.ended.set()
+        self._resting.unpark_all()
         self._on_sealed(self)
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
         if overlap:
@@ -526,16 +546,17 @@ class Rollout:
 
     async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
         """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
-        keep = self.request.store is not False
-        previous_id = self.request.previous_response_id if self._previous and self._previous.stored else None
+        row = account.row(self, final, ending.reason, self._services.wall())
         try:
-            stored = endings.to_store(
-                self.tenant, final, self._history, self._began_at, self._outside, verdict, previous_id=previous_id
-            )
-            row = account.row(self, final, ending.reason, self._services.wall())
-            await self.stages.after(row, stored, keep=keep)
+            await self.stages.after(row, self._to_store(final, verdict) if self.request.store is not False else None)
         except Exception as error:
             self._services.on_bug(error)
+
+    def _to_store(self, final: Response, verdict: Verdict) -> Stored:
+        previous_id = self.request.previous_response_id if self._previous and self._previous.stored else None
+        return endings.to_store(
+            self.tenant, final, self._history, self._began_at, self._outside, verdict, self.log, previous_id=previous_id
+        )
 
     def _close_items(self) -> None:
         if self.phase in LIVE:

@@ -6,7 +6,7 @@ A stranger's id cannot be told from an unknown one (law L13): every look-up name
 from collections.abc import Iterable
 from typing import Protocol
 
-from attrs import frozen
+from attrs import field, frozen
 
 from protocol.items import Item
 from protocol.response import Response
@@ -24,6 +24,8 @@ class Stored:
     """Places in ``items`` where sampling stopped: between the calls of a turn and what answered them."""
     input: tuple[Item, ...]
     """Of these, what came from outside: the request's input and the appended items."""
+    events: bytes = field(default=b"", repr=False)
+    """Its event stream; see ``replayed``."""
     previous_id: str | None = None
     """Under which id the part of the context before ``items`` is kept; None if ``items`` is the whole of it."""
 

@@ -218,12 +218,12 @@ class Stages:
             count.bytes += verdict.bytes
         return verdict
 
-    async def after(self, row: Row, stored: Stored, *, keep: bool) -> None:
-        """Bill and store. ``keep`` is false when the client asked that nothing be stored: the stage then keeps nothing."""
+    async def after(self, row: Row, stored: Stored | None) -> None:
+        """Bill and store. ``stored`` is None when the client asked that nothing be stored: the stage then keeps nothing."""
         with self.counters.full("bill"), self.counters.full("store"):
             pass  # counted before the row is written, so that the row has them
         await self._services.ledger.write(evolve(row, stages=encode(self.counters.as_json()).decode()))
-        if keep:
+        if stored is not None:
             await self._services.store.put(stored)
 
 

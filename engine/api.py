@@ -1,0 +1,350 @@
+"""The Responses API over HTTP: what each endpoint asks of the engine, and how the engine's answers become HTTP.
+
+A Response lives in the engine; a request only starts it, looks at it, or changes it. Whoever starts one over HTTP holds it like
+a socket does: when the client drops, the Response is cancelled, unless it was asked to run in the background, or is of the
+append shape, which outlives its connections.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final
+
+import trio
+
+from protocol.codec import from_wire, parse, to_wire
+from protocol.errors import ProtocolError
+from protocol.ids import PREFIXES
+from protocol.items import Item, Message, OtherItem, text_of
+from protocol.requests import AppendRequest, CreateRequest
+
+from .account import Shape
+from .core import Engine, Watch
+from .outbox import Outbox, Subscription
+from .replayed import ReplayedLog
+from .rollout import Rollout
+from .stages.pipeline import Stages
+from .transport.http import Exchange
+
+PAGE: Final = 20
+PAGE_MOST: Final = 100
+"""Items on one page, as the Responses API documents it."""
+
+SUMMARY_CHARS: Final = 4_000
+"""How much of what was said a compaction keeps."""
+
+Endpoint = Callable[[Exchange, str], Awaitable[None]]
+"""Answers one request; the string is the tenant."""
+
+
+class Api:
+    """The endpoints of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._services = engine.services
+
+    def endpoints(self) -> dict[tuple[str, str], Endpoint]:
+        """By method and path."""
+        responses = "/v1/responses"
+        return {
+            ("POST", responses): self.create,
+            ("POST", f"{responses}/input_tokens"): self.input_tokens,
+            ("POST", f"{responses}/compact"): self.compact,
+            ("GET", f"{responses}/{{id}}"): self.retrieve,
+            ("DELETE", f"{responses}/{{id}}"): self.delete,
+            ("POST", f"{responses}/{{id}}/cancel"): self.cancel,
+            ("POST", f"{responses}/{{id}}/append"): self.append,
+            ("GET", f"{responses}/{{id}}/input_items"): self.input_items,
+            ("GET", "/v1/models"): self.models,
+            ("GET", "/v1/models/{id}"): self.model,
+        }
+
+    # ---- Responses
+
+    async def create(self, exchange: Exchange, tenant: str) -> None:
+        """``POST /v1/responses``: a Response as JSON when it has ended, or as events while it goes on."""
+        request = await _create_request(exchange)
+        if request.background and request.store is False:
+            raise ProtocolError(
+                "invalid_value", "background: a Response in the background is stored; store: must not be false", "store"
+            )
+        shape: Shape = "append" if request.continuation == "append" else "http"
+        if shape == "append" or request.background:
+            exchange.detach()
+        rollout = await self._begin(request, tenant, shape)
+        if request.stream:
+            await self._stream(exchange, rollout, -1, holds=True)
+        elif request.background:
+            await exchange.respond(200, to_wire(rollout.snapshot()))
+        else:
+            await self._until_it_rests(rollout)
+            await exchange.respond(200, _shown(rollout))
+
+    async def retrieve(self, exchange: Exchange, tenant: str) -> None:
+        """``GET /v1/responses/{id}``; with ``stream=true``, its events behind ``starting_after``."""
+        response_id = exchange.params["id"]
+        if _flag(exchange, "stream"):
+            await self._replay(exchange, tenant, response_id, _number(exchange, "starting_after", -1, least=-1))
+            return
+        rollout = self._engine.held(tenant, response_id)
+        if rollout is not None:
+            await exchange.respond(200, _shown(rollout))
+        else:
+            await exchange.respond(200, to_wire((await self._engine.stored(tenant, response_id)).response))
+
+    async def delete(self, exchange: Exchange, tenant: str) -> None:
+        """``DELETE /v1/responses/{id}``: it is forgotten; if it is live it is cancelled first."""
+        response_id = exchange.params["id"]
+        await self._engine.delete(tenant, response_id)
+        await exchange.respond(200, {"id": response_id, "object": "response", "deleted": True})
+
+    async def cancel(self, exchange: Exchange, tenant: str) -> None:
+        """``POST /v1/responses/{id}/cancel``: of a background Response, or one of the append shape; again is no error."""
+        response_id = exchange.params["id"]
+        rollout = self._engine.held(tenant, response_id)
+        if rollout is None:
+            await exchange.respond(200, to_wire((await self._engine.stored(tenant, response_id)).response))
+            return
+        if not rollout.request.background and rollout.shape != "append":
+            message = "only a background Response can be cancelled like this; of another one drop the connection"
+            raise ProtocolError("invalid_value", message, "response_id")
+        if rollout.live:
+            rollout.cancel()
+        await rollout.ended.wait()
+        await exchange.respond(200, _shown(rollout))
+
+    async def append(self, exchange: Exchange, tenant: str) -> None:
+        """``POST /v1/responses/{id}/append``: as ``response.append`` over a WebSocket; answers with the acknowledgement."""
+        body = await exchange.json()
+        size = len(await exchange.body())
+        request = from_wire(_object(body), AppendRequest)
+        rollout = self._engine.find(tenant, exchange.params["id"])
+        number, frame = rollout.append(request, size=size)
+        await exchange.respond(200, {**parse(frame + b"}"), "sequence_number": number})
+
+    async def input_items(self, exchange: Exchange, tenant: str) -> None:
+        """``GET /v1/responses/{id}/input_items``: what came from outside, in pages."""
+        response_id = exchange.params["id"]
+        rollout = self._engine.held(tenant, response_id)
+        items = rollout.outside if rollout else (await self._engine.stored(tenant, response_id)).input
+        await exchange.respond(200, page_of([with_id(item, response_id, n) for n, item in enumerate(items)], exchange))
+
+    # ---- beside them
+
+    async def input_tokens(self, exchange: Exchange, tenant: str) -> None:
+        """``POST /v1/responses/input_tokens``: how many tokens the same create would render."""
+        request = await _create_request(exchange)
+        previous = None
+        if request.previous_response_id:
+            previous = await self._engine.previous(tenant, request.previous_response_id)
+        prepared = await Stages(self._services).before(request, previous, "http")
+        count = len(prepared.plan.prompt.ids)
+        await exchange.respond(200, {"object": "response.input_tokens", "input_tokens": count})
+
+    async def compact(self, exchange: Exchange, tenant: str) -> None:
+        """``POST /v1/responses/compact``: a shorter window to begin another chain with.
+
+        It keeps every user message, and one compaction item with an excerpt of the rest.
+        """
+        request = await _create_request(exchange)
+        previous = None
+        if request.previous_response_id:
+            previous = await self._engine.previous(tenant, request.previous_response_id)
+        prepared = await Stages(self._services).before(request, previous, "http")
+        output = _compacted(tuple(prepared.history.items), self._services.entropy(16).hex())
+        tokens = len(prepared.plan.prompt.ids)
+        usage = {
+            "input_tokens": tokens,
+            "input_tokens_details": {"cached_tokens": 0},
+            "output_tokens": 0,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": tokens,
+        }
+        answer = {
+            "id": f"resp_{self._services.entropy(16).hex()}",
+            "object": "response.compaction",
+            "created_at": int(self._services.wall()),
+            "output": to_wire(output),
+            "usage": usage,
+        }
+        await exchange.respond(200, answer)
+
+    async def models(self, exchange: Exchange, tenant: str) -> None:  # noqa: ARG002 - all tenants have the same
+        """``GET /v1/models``."""
+        await exchange.respond(200, {"object": "list", "data": [_model(name) for name in self._services.models]})
+
+    async def model(self, exchange: Exchange, tenant: str) -> None:  # noqa: ARG002
+        """``GET /v1/models/{id}``."""
+        name = exchange.params["id"]
+        if name not in self._services.models:
+            raise ProtocolError("model_not_found", f"no model {name!r}", "model")
+        await exchange.respond(200, _model(name))
+
+    # ---- inside
+
+    async def _begin(self, request: CreateRequest, tenant: str, shape: Shape) -> Rollout:
+        """Start a Response and wait until it has begun; raises what it is refused with."""
+        begun = trio.Event()
+        found: list[Rollout | ProtocolError] = []
+
+        def settle(result: Rollout | ProtocolError) -> None:
+            found.append(result)
+            begun.set()
+
+        self._engine.create(request, tenant, Watch(settle, settle, settle, lambda _: None), shape=shape)
+        await begun.wait()
+        if isinstance(found[0], ProtocolError):
+            raise found[0]
+        return found[0]
+
+    async def _until_it_rests(self, rollout: Rollout) -> None:
+        """Hold ``rollout`` until it has ended, or parked. Whoever holds it and goes, cancels it if its shape says so."""
+        subscription = Subscription(rollout.log, Outbox(_NoWire(), 0))
+        subscription.close()
+        rollout.attach(subscription)
+        try:
+            await rollout.rests()
+        finally:
+            rollout.detach(subscription)
+
+    async def _replay(self, exchange: Exchange, tenant: str, response_id: str, cursor: int) -> None:
+        rollout = self._engine.held(tenant, response_id)
+        if rollout is not None:
+            _check_cursor(cursor, rollout.log.last)
+            await self._stream(exchange, rollout, cursor, holds=False)
+            return
+        log = ReplayedLog((await self._engine.stored(tenant, response_id)).events)
+        _check_cursor(cursor, log.last)
+        async with exchange.sse() as wire:
+            for frame in log.frames_after(cursor):
+                wire.put(frame)
+
+    async def _stream(self, exchange: Exchange, rollout: Rollout, cursor: int, *, holds: bool) -> None:
+        """Send the events of ``rollout`` behind ``cursor`` until its last; ``holds``: as the client that it answers to."""
+        async with exchange.sse() as wire:
+            outbox = Outbox(wire, self._services.config.outbox_bytes)
+            wire.on_drained(outbox.drained)
+            subscription = Subscription(rollout.log, outbox, cursor=cursor)
+            if holds:
+                rollout.attach(subscription)
+            else:
+                rollout.listen(subscription)
+            subscription.catch_up()
+            try:
+                await rollout.ended.wait()
+                await subscription.all_sent()
+            finally:
+                outbox.close()
+                rollout.detach(subscription)
+
+
+class _NoWire:
+    """Where the events of a Response go that is asked for as JSON."""
+
+    waiting = 0
+
+    def put(self, frame: bytes) -> None:
+        """Nowhere."""
+
+
+async def _create_request(exchange: Exchange) -> CreateRequest:
+    return from_wire(_object(await exchange.json()), CreateRequest)
+
+
+def _object(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict):
+        raise ProtocolError("invalid_frame", "the body is a JSON object")
+    return body
+
+
+def _shown(rollout: Rollout) -> dict[str, Any]:
+    """The Response as JSON; with what it waits for, if it has parked."""
+    shown: dict[str, Any] = to_wire(rollout.snapshot())
+    if rollout.required_input:
+        shown["required_input"] = to_wire(rollout.required_input)
+    return shown
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "sostenuto"}
+
+
+def _check_cursor(cursor: int, last: int) -> None:
+    if cursor > last:
+        message = f"starting_after: {cursor} is not from -1 to {last}, the newest event"
+        raise ProtocolError("invalid_cursor", message, "starting_after")
+
+
+# ---- pages
+
+
+def with_id(item: Item, owner: str, index: int) -> dict[str, Any]:
+    """An item as JSON, with an id: its own, or one made of its place."""
+    wire: dict[str, Any] = to_wire(item)
+    prefix = PREFIXES.get(wire["type"], "item_")
+    return {"id": f"{prefix}{owner.partition('_')[2]}{index:04x}", **wire}
+
+
+def page_of(items: Sequence[dict[str, Any]], exchange: Exchange) -> dict[str, Any]:
+    """One page of a list, as the query says: ``limit``, ``order`` (newest first by default), ``after``."""
+    order = _choice(exchange, "order", ("desc", "asc"))
+    limit = _number(exchange, "limit", PAGE, least=1, most=PAGE_MOST)
+    after = _one(exchange, "after")
+    ordered = list(items) if order == "asc" else list(reversed(items))
+    if after is not None:
+        places = [place for place, item in enumerate(ordered) if item["id"] == after]
+        if not places:
+            raise ProtocolError("invalid_value", f"after: no item {after!r} in this list", "after")
+        ordered = ordered[places[0] + 1 :]
+    data = ordered[:limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else None,
+        "last_id": data[-1]["id"] if data else None,
+        "has_more": len(ordered) > limit,
+    }
+
+
+def _one(exchange: Exchange, name: str) -> str | None:
+    values = exchange.request.query.get(name)
+    return values[-1] if values else None
+
+
+def _flag(exchange: Exchange, name: str) -> bool:
+    return _choice(exchange, name, ("false", "true")) == "true"
+
+
+def _choice(exchange: Exchange, name: str, allowed: Sequence[str]) -> str:
+    value = _one(exchange, name) or allowed[0]
+    if value not in allowed:
+        raise ProtocolError("invalid_value", f"{name}: expected one of {', '.join(allowed)}, got {value!r}", name)
+    return value
+
+
+def _number(exchange: Exchange, name: str, default: int, *, least: int, most: int | None = None) -> int:
+    value = _one(exchange, name)
+    try:
+        number = default if value is None else int(value)
+    except ValueError:
+        raise ProtocolError("invalid_type", f"{name}: expected an integer, got {value!r}", name) from None
+    if number < least or (most is not None and number > most):
+        allowed = f"from {least} to {most}" if most is not None else f"at least {least}"
+        raise ProtocolError("invalid_value", f"{name}: must be {allowed}, got {number}", name)
+    return number
+
+
+# ---- compaction
+
+
+def _compacted(items: Iterable[Item], name: str) -> list[Item]:
+    users: list[Item] = []
+    said: list[str] = []
+    for item in items:
+        if isinstance(item, Message) and item.role == "user":
+            users.append(item)
+        elif isinstance(item, Message):
+            said.append(f"{item.role}: {text_of(item.content)}")
+        elif hasattr(item, "output"):
+            said.append(f"{item.type}: {text_of(item.output) if not isinstance(item.output, tuple) else ''}")
+    excerpt = "\n".join(said)[-SUMMARY_CHARS:]
+    return [*users, OtherItem(type="compaction", id=f"cmp_{name}", extra={"encrypted_content": excerpt})]
