@@ -51,6 +51,10 @@ class Lanes(Generic[Job]):
         queue.append(job)
         self._advance(stream_id)
 
+    def put_first(self, stream_id: str | None, job: Job) -> None:
+        """Queue ``job`` before all that wait in its lane; it starts when ``done`` is told."""
+        self._queues[stream_id].appendleft(job)
+
     def done(self, stream_id: str | None) -> None:
         """The lane's Response has ended, or was refused: the next one may start, here or where one waits for room."""
         self._running.discard(stream_id)

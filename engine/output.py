@@ -79,6 +79,11 @@ class Output:
         self.tokens = 0
         self.reasoning_tokens = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether an item is open."""
+        return self._open is not None
+
     def whole(self) -> list[Item]:
         """The items that are whole."""
         return [item for item in self.items if getattr(item, "status", None) not in ("in_progress", "searching")]

@@ -42,10 +42,11 @@ class Slot:
         """The type of output that fills it."""
         return OUTPUT_TYPE_OF[self.call.type]
 
-    def stub(self) -> Stub:
-        """How ``response.done`` names it."""
-        name = self.call.name if isinstance(self.call, FunctionCall | CustomToolCall) else None
-        return Stub(self.expects, call_id=self.call.call_id, name=name)
+
+def stub_of(call: CallItem) -> Stub:
+    """How a call that waits for its output is named."""
+    name = call.name if isinstance(call, FunctionCall | CustomToolCall) else None
+    return Stub(OUTPUT_TYPE_OF[call.type], call_id=call.call_id, name=name)
 
 
 class Slots:
@@ -67,7 +68,7 @@ class Slots:
     @property
     def stubs(self) -> tuple[Stub, ...]:
         """What the open slots wait for, in call order."""
-        return tuple(slot.stub() for slot in self._open.values())
+        return tuple(stub_of(slot.call) for slot in self._open.values())
 
     def open(self, call: CallItem) -> None:
         """Make the slot of ``call``, whose id no other call of this Response has."""

@@ -35,14 +35,15 @@ from .history import History
 from .inbox import Inbox
 from .log import DeltaText, EventLog
 from .logs import note
-from .models.base import CallBegin, Chunk, Model, ModelError, Rendered, Sampler, Stop, StopReason
+from .models.base import CallBegin, CallEnd, Chunk, Model, ModelError, Rendered, Sampler, Stop, StopReason
 from .outbox import Subscription
 from .output import HostedCall, Output, SampledCall
-from .parking import Slots
+from .parking import Slots, stub_of
 from .policy import Verdict
 from .services import Services
 from .stages import rendering
 from .stages.pipeline import Prepared, Previous, Stages
+from .stages.validate import callable_tools
 from .store import Stored
 
 Load = Callable[[str], Awaitable[Previous]]
@@ -119,6 +120,9 @@ class Rollout:
         self._held_bytes = 0
         self._beats = -1
         self._turn_open = False
+        self._steered = False
+        self._callable: frozenset[str] | None = None
+        self._muted = False
 
     # ---- what is asked from outside
 
@@ -138,6 +142,11 @@ class Rollout:
         return self._outside
 
     @property
+    def unanswered(self) -> tuple[ev.Stub, ...]:
+        """The calls that the client has yet to answer, in a continuation."""
+        return tuple(stub_of(call) for call in self._history.open.values())
+
+    @property
     def required_input(self) -> tuple[ev.Stub, ...]:
         """What it waits for while it is parked."""
         return self._waits_for
@@ -148,8 +157,9 @@ class Rollout:
         return bool(self._subscriptions)
 
     def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> tuple[int, bytes]:
-        """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body. Raises ``ProtocolError``, and then nothing has changed.
+        """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body.
 
+        Raises ``ProtocolError``, and then nothing has changed.
         ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
         """
         self._check_live(epoch)
@@ -200,6 +210,11 @@ class Rollout:
         if self.live:
             self._end(Ending("incomplete", reason))
             self._scope.cancel()
+
+    def steer(self, info: ev.SteerInfo) -> None:
+        """A steer is queued: acknowledge it, and end at the next item, unless calls wait for the client."""
+        self._steered = True
+        self.emit(ev.SteerAccepted(info))
 
     def attach(self, subscription: Subscription) -> int:
         """Make ``subscription`` the client that the Response answers to; returns its epoch. Another one is let go."""
@@ -351,14 +366,23 @@ class Rollout:
                 await self._controller.outbox.room()
 
     def _take(self, chunks: Sequence[Chunk]) -> str | None:
+        """Let ``chunks`` be output; returns why sampling is over, if it is."""
         most = self.request.max_tool_calls
         for chunk in chunks:
-            if type(chunk) is Stop:
-                self.output.close(cut=chunk.reason in ("max_output_tokens", "content_filter"))
-                return chunk.reason
-            if type(chunk) is CallBegin and most is not None and self.output.calls >= most:
-                return "max_tool_calls"
-            self.output.feed(chunk)
+            kind = type(chunk)
+            if kind is Stop:
+                self.output.close(cut=chunk.reason in ("max_output_tokens", "content_filter"))  # type: ignore[union-attr]
+                return chunk.reason  # type: ignore[union-attr]
+            if kind is CallBegin:
+                self._muted = self._callable is not None and chunk.name not in self._callable  # type: ignore[union-attr]
+                if not self._muted and most is not None and self.output.calls >= most:
+                    return "max_tool_calls"
+            if not self._muted:
+                self.output.feed(chunk)
+            elif kind is CallEnd:
+                self._muted = False
+            if self._steered and not self.output.busy and not self._slots.pending:
+                return "steered"
         return "max_output_tokens" if self.output.tokens > self._services.config.output_tokens else None
 
     async def _answer(self, calls: Sequence[SampledCall]) -> tuple[Item, ...] | None:
@@ -439,6 +463,7 @@ class Rollout:
         self._outside += prepared.new
         self._input_tokens = len(prepared.plan.prompt.ids)
         self._cached_tokens = prepared.cached_tokens
+        self._callable = callable_tools(prepared.plan.tool_choice)
         self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
         self.emit(ev.Created(self._response))

@@ -13,6 +13,7 @@ from attrs import frozen
 from protocol.codec import client_message, encode, lane_suffix, parse, seal
 from protocol.errors import ErrorEvent, ProtocolError
 from protocol.events import AttachAccepted
+from protocol.ids import new_id
 from protocol.limits import APPEND_ITEMS, SOFT_FRAME_BYTES
 from protocol.requests import (
     AppendRequest,
@@ -21,13 +22,15 @@ from protocol.requests import (
     Continuation,
     CreateRequest,
     FinishRequest,
+    SteerRequest,
 )
 
 from .core import Engine, Watch
 from .lane import Lanes, check_stream_id
 from .outbox import Outbox, Subscription
 from .rollout import Rollout
-from .stages.pipeline import Previous
+from .stages.pipeline import Previous, input_items
+from .steering import Refused, Steering
 
 
 @frozen
@@ -56,6 +59,7 @@ class Session:
         self._continuation = continuation
         self._attachments: dict[str, Attachment] = {}
         self._lanes = Lanes[CreateRequest](self._start, queue_limit=engine.services.config.lane_queue)
+        self._steering = Steering(outbox)
         self._latest: dict[str | None, _Latest] = {}
         """The connection's cache: of each lane the Response that ended last. It goes with the socket."""
         self._closed = False
@@ -66,6 +70,7 @@ class Session:
             CancelRequest: self._cancel,
             FinishRequest: self._finish,
             AttachRequest: self._attach,
+            SteerRequest: self._steer,
         }
 
     @property
@@ -138,6 +143,14 @@ class Session:
             raise ProtocolError("invalid_cursor", message, "starting_after")
         self._join(rollout, request.starting_after, request.stream_id)
 
+    def _steer(self, request: SteerRequest) -> None:
+        held = self._attachments.get(request.previous_response_id)
+        steer_id = new_id("steer", self._engine.services.entropy)
+        try:
+            self._steering.accept(request, held.rollout if held else None, steer_id)
+        except Refused as refused:
+            self._steering.refuse(request, refused.error, held.stream_id if held else request.stream_id)
+
     def _join(self, rollout: Rollout, cursor: int, stream_id: str | None) -> None:
         self._prune()
         subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
@@ -165,6 +178,7 @@ class Session:
 
     def _start(self, request: CreateRequest) -> None:
         lane = request.stream_id
+        request = self._steering.prepended(request, input_items(request))
         shape = request.continuation or self._continuation or self._engine.services.config.continuation
 
         def refused(error: ProtocolError) -> None:
@@ -189,6 +203,9 @@ class Session:
                 self._latest[lane] = _Latest(rollout.id, previous)
             else:
                 self._evict(lane, request.previous_response_id)
+            successor = self._steering.successor(rollout, lane)
+            if successor is not None:
+                self._lanes.put_first(lane, successor)
             self._lanes.done(lane)
 
         try:

@@ -4,7 +4,7 @@
 writes it into the frame. ``ErrorEvent`` is in ``errors``, since it has no number.
 """
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from attrs import frozen
 
@@ -232,6 +232,58 @@ class AttachAccepted:
     stream_id: str | None = optional()
 
 
+# ---- steering, of the create shape
+
+
+@frozen
+class SteerInfo:
+    id: str
+    previous_response_id: str
+
+
+@frozen
+class SteerAccepted:
+    """The input is queued, and not applied yet."""
+
+    type: ClassVar[str] = "response.steer.accepted"
+    steer: SteerInfo
+
+
+@frozen
+class SteerPending:
+    """The steered Response has ended on calls of the client's: its input waits for the create that answers them."""
+
+    type: ClassVar[str] = "response.steer.pending"
+    steer: SteerInfo
+    required_input: tuple[Stub, ...]
+    reason: Literal["waiting_for_required_input"] = "waiting_for_required_input"
+
+
+@frozen
+class SteerError:
+    code: str
+    message: str
+    type: str = "invalid_request_error"
+
+
+@frozen
+class SteerRejected:
+    """What was refused: the input as it was sent, and an id if it had been accepted before."""
+
+    input: Any
+    previous_response_id: str
+    id: str | None = optional()
+
+
+@frozen
+class SteerFailed:
+    """The input was refused, or could not be applied."""
+
+    type: ClassVar[str] = "response.steer.failed"
+    steer: SteerRejected
+    error: SteerError
+
+
 Event = (
     Created
     | InProgress
@@ -251,6 +303,9 @@ Event = (
     | HostedProgress
     | Done
     | AppendAccepted
+    | SteerAccepted
+    | SteerPending
+    | SteerFailed
 )
 TERMINAL: dict[str, type[Completed] | type[Incomplete] | type[Failed]] = {
     cls.type: cls for cls in (Completed, Incomplete, Failed)

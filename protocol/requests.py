@@ -110,7 +110,18 @@ class AttachRequest:
     extra: Json = unknown_fields()
 
 
-ClientMessage = CreateRequest | AppendRequest | CancelRequest | FinishRequest | AttachRequest
+@frozen(kw_only=True)
+class SteerRequest:
+    """Tells a Response that samples something more: it ends at its next item, and another one goes on with it."""
+
+    type: ClassVar[str] = "response.steer"
+    previous_response_id: str
+    input: str | tuple[Item, ...]
+    stream_id: str | None = None
+    extra: Json = unknown_fields()
+
+
+ClientMessage = CreateRequest | AppendRequest | CancelRequest | FinishRequest | AttachRequest | SteerRequest
 MESSAGES: Final[dict[str, type[ClientMessage]]] = {
-    cls.type: cls for cls in (CreateRequest, AppendRequest, CancelRequest, FinishRequest, AttachRequest)
+    cls.type: cls for cls in (CreateRequest, AppendRequest, CancelRequest, FinishRequest, AttachRequest, SteerRequest)
 }

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from protocol import limits
 from protocol.errors import ProtocolError
+from protocol.fields import Json
 from protocol.items import (
     CALL_CLASSES,
     OUTPUT_CLASSES,
@@ -134,3 +135,13 @@ def _metadata_fits(metadata: dict[str, Any]) -> bool:
         len(key) <= limits.METADATA_KEY_CHARS and isinstance(value, str) and len(value) <= limits.METADATA_VALUE_CHARS
         for key, value in metadata.items()
     )
+
+
+def callable_tools(choice: str | Json) -> frozenset[str] | None:
+    """The names of the tools that may be called, by ``tool_choice``; None for all. A hard limit, whatever the model does."""
+    if choice == "none":
+        return frozenset()
+    if isinstance(choice, str):
+        return None
+    tools = choice.get("tools", ()) if choice.get("type") == "allowed_tools" else (choice,)
+    return frozenset(tool.get("name") or tool.get("type", "") for tool in tools if isinstance(tool, dict))

@@ -161,3 +161,87 @@ async def test_background_is_refused() -> None:
         await raw.create({"say": "x"}, background=True)
         error = await raw.frame()
         assert (error["code"], error["param"]) == ("unsupported_parameter", "background")
+
+
+# ---- steering
+
+
+async def steer(raw: Any, response_id: str, text: str = "and now this") -> None:
+    await raw.say({"type": "response.steer", "previous_response_id": response_id, "input": text})
+
+
+async def test_a_steered_response_ends_and_another_goes_on() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": "one"}, {"say": {"tokens": 50}}, {"say": "never"}, pace=200)
+        first = (await raw.until("response.created"))["response"]["id"]
+        await raw.until("response.output_text.delta")
+        await steer(raw, first)
+        accepted = await raw.until("response.steer.accepted")
+        assert accepted["steer"]["previous_response_id"] == first
+        ended = await raw.until("response.incomplete")
+        assert ended["response"]["incomplete_details"] == {"reason": "steered"}
+        following = (await raw.until("response.created"))["response"]
+        assert following["previous_response_id"] == first
+        assert following["id"] != first
+        await raw.until("response.completed")
+
+
+async def test_a_steer_waits_for_the_outputs_of_open_calls() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        long = {"call": {"name": "f", "arguments": {"text": "word " * 100}}}
+        await raw.create(long, {"say": "{{output}}"}, pace=300)
+        first = (await raw.until("response.created"))["response"]["id"]
+        await raw.until("response.function_call_arguments.delta")
+        await steer(raw, first, "hurry")
+        accepted = await raw.until("response.steer.accepted")
+        response = (await raw.until("response.completed"))["response"]
+        pending = await raw.until("response.steer.pending")
+        assert pending["steer"] == accepted["steer"]
+        assert pending["reason"] == "waiting_for_required_input"
+        call_id = response["output"][-1]["call_id"]
+        assert pending["required_input"] == [{"type": "function_call_output", "call_id": call_id, "name": "f"}]
+        await go_on(raw, response, output(call_id, "done"))
+        response = (await raw.until("response.completed"))["response"]
+        assert response["output"][0]["content"][0]["text"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "code"),
+    [("resp_none", "x", "response_not_found"), ("", [], "invalid_input"), ("", "x", "response_already_completed")],
+)
+async def test_a_steer_that_cannot_be_fails_by_name(target: str, text: Any, code: str) -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": "done"})
+        response = (await raw.until("response.completed"))["response"]
+        await steer(raw, target or response["id"], text)
+        failed = await raw.until("response.steer.failed")
+        assert failed["error"]["code"] == code
+        assert failed["steer"] == {"input": text, "previous_response_id": target or response["id"]}
+
+
+async def test_the_append_shape_takes_messages_and_no_steers() -> None:
+    async with serving() as (_, port), client(port) as raw:
+        await raw.create(CALL)
+        done = await raw.until("response.done")
+        await steer(raw, done["response"]["id"])
+        assert (await raw.until("response.steer.failed"))["error"]["code"] == "steering_not_supported"
+
+
+# ---- what the request says
+
+
+@pytest.mark.parametrize(
+    ("choice", "called"),
+    [
+        ("auto", ["f", "g"]),
+        ("none", []),
+        ({"type": "function", "name": "g"}, ["g"]),
+        ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}, ["f"]),
+    ],
+)
+async def test_tool_choice_is_a_hard_limit(choice: Any, called: list[str]) -> None:
+    calls = {"calls": [{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}]}
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create(calls, tool_choice=choice)
+        response = (await raw.until("response.completed"))["response"]
+        assert [item["name"] for item in response["output"]] == called
