@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 import trio
 
+REUSE = ("tokens", "validation", "classification", "routing", "overlap")
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -36,8 +37,8 @@ def main() -> None:
 @click.option("--tokens-per-second", type=float, help="Pace of the models; as fast as can be if not given.")
 @click.option(
     "--continuation",
-    type=click.Choice(["append"]),
-    default="append",
+    type=click.Choice(["create", "append"]),
+    default="create",
     help="The shape of a WebSocket Response whose request does not say: how a rollout goes on after a tool call.",
 )
 @click.option(
@@ -46,6 +47,9 @@ def main() -> None:
     default="rollout",
     help="What a Response does when the model has answered: end, or wait for what the user says next.",
 )
+@click.option("--no-websocket", is_flag=True, help="Answer upgrades with 426, so that clients fall back to HTTP.")
+@click.option("--no-reuse", metavar="KINDS", help="Reuse to turn off, joined by commas: " + ", ".join(REUSE) + ", or all.")
+@click.option("--cors-origin", "cors_origins", multiple=True, help="Origin whose pages may use the HTTP side; * for all.")
 @click.option("--key", "keys", multiple=True, envvar="SOSTENUTO_KEYS", help="A bearer key; each is a tenant of its own.")
 @click.option("--policy", type=click.Path(exists=True, dir_okay=False), help="TOML file with rules for the classifier.")
 @click.option("--files", type=click.Path(exists=True, file_okay=False), help="Folder for the hosted tool file_search.")

@@ -26,6 +26,10 @@ class Config:
     # The door.
     keys: tuple[str, ...] = field(default=(), repr=False)
     """Bearer keys, each a tenant. None at all means that everybody is one tenant; only for loopback."""
+    websocket: bool = True
+    """Off, an upgrade is answered with 426, which makes clients fall back to HTTP."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins whose pages may use the HTTP side; ``*`` for all."""
     connections: int = 20_000
     """A connection idles at some 20 KiB: this many fit well into 1 GiB."""
     handshake_seconds: float = 10.0
@@ -36,6 +40,8 @@ class Config:
     # A socket.
     idle_seconds: float = 3600.0
     """A socket without a Response and without a frame for so long is closed: an agent may wait an hour for its user."""
+    connection_seconds: float = 3600.0
+    """A socket's age limit, as the Responses API has it. One that holds a live Response of the append shape may grow older."""
     send_seconds: float = 30.0
     """A write that the peer's TCP does not take for so long: the peer is gone or stuck. The socket is closed by force."""
     close_seconds: float = 2.0

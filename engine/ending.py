@@ -33,6 +33,12 @@ SHUTDOWN = Ending("incomplete", "server_shutdown")
 OUR_FAULT = Ending("failed", error=ResponseError("server_error", "the server failed; this is its fault"))
 
 
+def wrong_format(deviation: str) -> Ending:
+    """The answer is not of the format that was asked for."""
+    message = f"the model's answer is not of the format that text.format asks for: {deviation}"
+    return Ending("failed", error=ResponseError("server_error", message))
+
+
 def final(
     response: Response, ending: Ending, output: Sequence[Item], usage: Usage, now: int, report: dict[str, Any]
 ) -> Response:

@@ -30,7 +30,7 @@ from tools.spec import HostedTool
 
 from . import account
 from . import ending as endings
-from .ending import CANCELLED, COMPLETED, OUR_FAULT, SHUTDOWN, Ending
+from .ending import CANCELLED, COMPLETED, OUR_FAULT, SHUTDOWN, Ending, wrong_format
 from .history import History
 from .inbox import Inbox
 from .log import DeltaText, EventLog
@@ -42,6 +42,7 @@ from .parking import Slots, stub_of
 from .policy import Verdict
 from .services import Services
 from .stages import rendering
+from .stages.answer_format import deviation
 from .stages.pipeline import Prepared, Previous, Stages
 from .stages.validate import callable_tools
 from .store import Stored
@@ -546,8 +547,8 @@ class Rollout:
 
     async def _seal(self) -> None:
         self._close_items()
-        self._slots.close()
         ending, verdict = self._screened(self._ending or SHUTDOWN)
+        self._slots.close()
         assert self._response is not None
         report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
         now = int(self._services.wall())
@@ -601,8 +602,12 @@ class Rollout:
 
     def _screened(self, ending: Ending) -> tuple[Ending, Verdict]:
         verdict = self.stages.classify_output(self.output.items)
-        blocked = verdict.blocked and ending.status == "completed"
-        return Ending("incomplete", "content_filter") if blocked else ending, verdict
+        if ending.status != "completed":
+            return ending, verdict
+        if verdict.blocked:
+            return Ending("incomplete", "content_filter"), verdict
+        wrong = None if self._slots.pending else deviation(self.request.text, self.output.items)
+        return (ending if wrong is None else wrong_format(wrong)), verdict
 
     def _usage(self) -> Usage:
         return usage_of(

@@ -13,7 +13,7 @@ from tools.hosted import FileSearch
 from tools.spec import HostedTool
 
 from . import tokens
-from .config import Config
+from .config import REUSE, Config
 from .database import Database
 from .logs import log_to_stderr
 from .models import load_model
@@ -34,9 +34,12 @@ class Options:
     port: int = 8080
     models: Sequence[str] = ("scripted",)
     tokens_per_second: float | None = None
-    continuation: Literal["append", "create"] = "append"
+    continuation: Literal["append", "create"] = "create"
     hold: Literal["rollout", "conversation"] = "rollout"
     keys: Sequence[str] = ()
+    no_websocket: bool = False
+    no_reuse: str | None = None
+    cors_origins: Sequence[str] = ()
     policy: str | None = None
     files: str | None = None
     data: str = "sostenuto.sqlite3"
@@ -51,6 +54,9 @@ def build(options: Options, database: Database) -> Services:
         continuation=options.continuation,
         hold=options.hold,
         keys=tuple(options.keys),
+        websocket=not options.no_websocket,
+        reuse=REUSE - _kinds_of_reuse(options.no_reuse),
+        cors_origins=tuple(options.cors_origins),
         park_seconds=options.park_seconds,
         detach_seconds=options.detach_seconds,
     )
@@ -69,6 +75,13 @@ def build(options: Options, database: Database) -> Services:
         ledger=database,
         store=database,
     )
+
+
+def _kinds_of_reuse(text: str | None) -> frozenset[str]:
+    kinds = frozenset(kind.strip() for kind in (text or "").split(",") if kind.strip())
+    if kinds - REUSE - {"all"}:
+        raise CannotServe(f"--no-reuse: no such kind: {', '.join(sorted(kinds - REUSE))}; there are {', '.join(sorted(REUSE))}")
+    return REUSE if "all" in kinds else kinds
 
 
 async def serve(options: Options) -> None:

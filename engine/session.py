@@ -92,6 +92,17 @@ class Session:
             self._engine.services.on_bug(error)
             self._refuse(ProtocolError("server_error", "the server failed; this is its fault"), frame)
 
+    def expire(self) -> bool:
+        """The socket is as old as it may be: tell the client to open another one, unless it holds what outlives sockets."""
+        if any(one.rollout.live and one.rollout.shape == "append" for one in self._attachments.values()):
+            return False
+        minutes = round(self._engine.services.config.connection_seconds / 60)
+        message = (
+            f"Responses websocket connection limit reached ({minutes} minutes). Create a new websocket connection to continue."
+        )
+        self._tell(ProtocolError("websocket_connection_limit_reached", message))
+        return True
+
     def close(self) -> None:
         """The socket is gone. Responses of the append shape live on, each for ``detach_seconds``; others are cancelled."""
         self._closed = True

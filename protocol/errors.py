@@ -38,6 +38,7 @@ CODES: Final[dict[str, Code]] = {
     "unsupported_parameter": Code(400, INVALID, "not_started"),
     "invalid_stream_id": Code(400, INVALID, "not_started"),
     "websocket_stream_limit_reached": Code(400, INVALID, "not_started"),
+    "websocket_connection_limit_reached": Code(400, INVALID, "not_started"),
     "model_not_found": Code(404, INVALID, "not_started"),
     "content_policy_violation": Code(400, INVALID, "not_started"),
     # An append, attach, cancel or finish does not fit the Response.

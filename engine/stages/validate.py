@@ -21,6 +21,8 @@ from protocol.items import (
 )
 from protocol.requests import CreateRequest, Tool
 
+from .answer_format import check_format
+
 Check = Callable[[Any], bool]
 RANGES: Final[dict[str, tuple[Check, str]]] = {
     "model": (lambda v: len(v) > 0, "not empty"),
@@ -28,7 +30,7 @@ RANGES: Final[dict[str, tuple[Check, str]]] = {
     "max_tool_calls": (lambda v: v >= 1, "at least 1"),
     "temperature": (lambda v: 0 <= v <= 2, "from 0 to 2"),
     "top_p": (lambda v: 0 <= v <= 1, "from 0 to 1"),
-    "top_logprobs": (lambda v: 0 <= v <= 20, "from 0 to 20"),
+    "top_logprobs": (lambda v: v == 0, "0: the models here give no log probabilities"),
     "presence_penalty": (lambda v: -2 <= v <= 2, "from -2 to 2"),
     "frequency_penalty": (lambda v: -2 <= v <= 2, "from -2 to 2"),
     "tools": (lambda v: len(v) <= limits.TOOLS, f"at most {limits.TOOLS} tools"),
@@ -74,6 +76,7 @@ def check_request(request: CreateRequest, shape: str) -> None:
         message = "previous_response_id: not together with conversation; each says what comes before"
         raise ProtocolError("invalid_value", message, "previous_response_id")
     check_tools(request.tools)
+    check_format(request.text)
 
 
 def check_tools(tools: Sequence[Tool]) -> None:

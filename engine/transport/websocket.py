@@ -32,6 +32,10 @@ class Peer(Protocol):
         """Take one message; never raises."""
         ...
 
+    def expire(self) -> bool:
+        """The socket has reached its age limit: say so, and return True; or False, if it may grow older."""
+        ...
+
     def close(self) -> None:
         """The socket is gone."""
         ...
@@ -75,7 +79,7 @@ async def serve_websocket(
             socket = Socket(connection, config.close_seconds)
             sockets.add(socket)
             try:
-                nursery.start_soon(_keep_alive, connection, nursery.cancel_scope, config)
+                nursery.start_soon(_keep_alive, connection, peer, nursery.cancel_scope, config)
                 await _read(connection, peer, config.idle_seconds)
             finally:
                 sockets.discard(socket)
@@ -110,11 +114,15 @@ def _farewell(connection: WebSocketConnection) -> bytes:
     return close_frame(reason.code) if reason is not None and reason.code in (1002, 1007) else b""
 
 
-async def _keep_alive(connection: WebSocketConnection, scope: trio.CancelScope, config: Config) -> None:
-    """Ping now and then. A peer that does not answer is gone."""
+async def _keep_alive(connection: WebSocketConnection, peer: Peer, scope: trio.CancelScope, config: Config) -> None:
+    """Ping now and then. A peer that does not answer is gone; a socket that is too old is closed."""
+    expires = trio.current_time() + config.connection_seconds
     with suppress(ConnectionClosed):
         while True:
-            await trio.sleep(config.ping_seconds)
+            await trio.sleep(min(config.ping_seconds, max(1.0, expires - trio.current_time())))
+            if trio.current_time() >= expires and peer.expire():
+                await connection.aclose(1001, "too old")
+                return
             with trio.move_on_after(config.send_seconds) as patience:
                 await connection.ping()
             if patience.cancelled_caught:
