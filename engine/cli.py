@@ -9,6 +9,10 @@ import click
 import trio
 
 REUSE = ("tokens", "validation", "classification", "routing", "overlap")
+"""As ``engine.config`` has them; repeated, so that ``--help`` need not import the engine."""
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
 CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
 
 
@@ -94,6 +98,43 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
         except (CannotServe, ConnectionLost, RolloutError, OSError) as error:
             fail(str(error))
     if not identical:
+        context.exit(1)
+
+
+@main.command()
+@click.option("--seed", default=0, help="Which bug is planted; each takes the agent another path.")
+@click.option(
+    "--tokens-per-second",
+    type=click.FloatRange(min=0, min_open=True),
+    default=200.0,
+    help="Pace of the model.",
+)
+@click.option("--keep", is_flag=True, help="Keep the repository, and say where it is.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@click.pass_context
+def demo(context: click.Context, seed: int, tokens_per_second: float, keep: bool, as_json: bool) -> None:
+    """Watch a coding agent mend a small repository, over one Response.
+
+    The server is this process's own, on loopback; the model is a scripted policy that reacts to what its tools return. Ends
+    with status 0 if the tests of the repository pass at the end.
+    """
+    from .client import ConnectionLost, RolloutError
+    from .lab.demo.run import demo as run
+    from .lab.demo.run import until_signal
+    from .lab.demo.view import JsonView, LiveView
+
+    audience = JsonView() if as_json else LiveView(seed)
+    job = partial(run, seed=seed, tokens_per_second=tokens_per_second, keep=keep, audience=audience)
+    try:
+        report = trio.run(until_signal, job)
+    except BrokenPipeError:  # who looked on has gone
+        context.exit(1)
+    except (ConnectionLost, RolloutError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if report is None:
+        click.echo("\ninterrupted", err=True)
+        context.exit(INTERRUPTED)
+    if not report.tests_passed:
         context.exit(1)
 
 

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -116,12 +116,15 @@ async def running(options: Options) -> AsyncIterator[Running]:
         listeners = await open_listeners(options.host, options.port)
     except Exception as error:
         raise CannotServe(f"cannot open: {error}") from error
-    server = Server(build(options, database))
     host = f"[{options.host}]" if ":" in options.host else options.host
-    try:
+    with ExitStack() as stack:
+        stack.callback(database.close)
+        services = build(options, database)
+        for tool in services.hosted.values():
+            if isinstance(tool, FileSearch):
+                stack.callback(tool.close)
+        server = Server(services)
         async with trio.open_nursery() as nursery:
             await nursery.start(server.run, listeners)
             yield Running(f"http://{host}:{port_of(listeners)}/v1", server, database)
             server.stop()
-    finally:
-        database.close()

@@ -92,8 +92,10 @@ class TextWords:
         return taken, total
 
     def _next_slice(self) -> None:
-        self._at = 0
-        self._pieces, self._tokens = tokens.cut(next(self._slices, ""))
+        following = next(self._slices, None)
+        if following is not None:
+            self._at = 0
+            self._pieces, self._tokens = tokens.cut(following)
 
 
 def _slices(text: str) -> Iterator[str]:

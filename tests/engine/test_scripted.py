@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trio
 from attrs import define, evolve, field, frozen
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine import tokens
@@ -282,9 +282,8 @@ class Reference:
         result[-1] += [("stop", "tool_calls")] if self.made else yield_end
         if self.made:
             result.append(yield_end)
-        for index in range(spoken, self.rollout.user_speaks):
-            result.append([("message", f"You said: go on {index + 1}"), *yield_end])
-        return result
+        unsaid = range(spoken + 1, self.rollout.user_speaks + 1)
+        return result + [[("message", f"You said: go on {number}"), *yield_end] for number in unsaid]
 
     def run(self, steps: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         for step in steps:
@@ -378,7 +377,15 @@ def same(found: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
 # ---- the tests
 
 
+LATER = {"call": {"name": "f"}, "wait": False}
+SEEN = {"if": {"contains": "o"}, "then": [{"say": "seen"}, {"say": "again"}], "else": [{"say": "unseen"}]}
+SPOKEN_OF = {"say": "got {{output}}"}
+TWO = {"calls": [{"name": "f"}, {"name": "g"}]}
+
+
 @given(rollouts)
+@example(Rollout({"program": [LATER, {"stop": "content_filter"}, SEEN, {"reason": "a"}, {"wait": True}, SEEN]}))
+@example(Rollout({"program": [LATER, SEEN, {"call": {"name": "g"}}, SEEN, TWO, SPOKEN_OF]}))
 @settings(max_examples=200, deadline=None)
 def test_a_program_does_what_it_says(rollout: Rollout) -> None:
     turns = [told(chunks) for chunks in trio.run(rollout.play)]
@@ -389,6 +396,13 @@ def test_a_program_does_what_it_says(rollout: Rollout) -> None:
 
 
 @given(rollouts, st.sampled_from([kept, without_reasoning, outputs_at_once, outputs_backwards, cut_short]))
+@example(Rollout({"program": [LATER, {"reason": "a"}, {"reason": "b"}, {"wait": True}, SEEN]}), without_reasoning)
+@example(Rollout({"program": [LATER, {"reason": "a"}]}), without_reasoning)
+@example(Rollout({"program": [{"reason": "a"}, {"wait": True}, {"reason": "b"}]}), without_reasoning)
+@example(Rollout({"program": [LATER, {"stop": "content_filter"}, {"reason": "a"}, {"wait": True}, SEEN]}), kept)
+@example(Rollout({"program": [LATER, SEEN, {"call": {"name": "g"}}, SEEN]}), outputs_at_once)
+@example(Rollout({"program": [LATER, SEEN]}), outputs_at_once)
+@example(Rollout({"program": [TWO, SPOKEN_OF, {"say": {"tokens": 3}}]}), outputs_backwards)
 @settings(max_examples=300, deadline=None)
 def test_the_context_is_all_it_knows(rollout: Rollout, deform: Callable[[list[Item]], list[Item]]) -> None:
     assert trio.run(rollout.play, deform) == trio.run(rollout.play)
@@ -466,6 +480,20 @@ def test_a_cut_call_and_a_lost_output_hold_nothing_up() -> None:
     assert text_in(ask([program(*steps), evolve(call, status="incomplete"), user("go on")])) == "unseen"
     assert text_in(ask([program(*steps), call])) == "unseen"
     assert text_in(ask([program(*steps), call, output(call, "x")])) == "seen"
+
+
+def test_an_output_that_comes_late_is_counted_once() -> None:
+    first = items.FunctionCall(call_id="1", name="f", arguments="{}")
+    steps = [{"call": {"name": "f"}, "wait": False}, {"say": "x"}, {"call": {"name": "g"}}, {"call": {"name": "g"}}]
+
+    async def main() -> None:
+        async with ScriptedModel().open(plan([program(*steps), first])) as sampler:
+            assert (await turn(sampler))[-1] == Stop("tool_calls")
+            late = (output(first, "late"), items.FunctionCallOutput(call_id="2", output="ok"))
+            await sampler.extend(Rendered(late, ()))
+            assert (await turn(sampler))[-1] == Stop("tool_calls")
+
+    trio.run(main)
 
 
 def test_what_was_dropped_is_passed_over() -> None:

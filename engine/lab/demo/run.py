@@ -1,0 +1,246 @@
+"""The demo: makes the repository, starts a server on loopback, lets the agent work, and counts what it took.
+
+Everything happens in this process but the commands that the agent runs. At the end nothing is left: no process, no file (but
+the repository, if it is to be kept).
+"""
+
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import trio
+from attrs import asdict, frozen
+
+from protocol.codec import from_wire
+from protocol.items import OUTPUT_CLASSES, Item, Message
+from protocol.requests import Tool as ToolDefinition
+from tools.hosted import FileSearch
+from tools.local.process import run_program
+from tools.spec import Tool
+
+from ... import tokens
+from ...client import Event, Result, connect
+from ...client_tools import Toolbox
+from ...ledger import MemoryLedger
+from ...server import Server, open_listeners, port_of
+from ...services import Services
+from ...stages.rendering import render_prompt
+from ...store import MemoryStore, Stored
+from .agent import FILE_SEARCH, INSTRUCTIONS, Watched, make_tools, work
+from .model import MindModel
+from .policy import mend
+from .sources import FILES
+from .task import Repository, make
+
+MODEL: Final = "mender"
+HOST: Final = "127.0.0.1"
+
+TEST_SECONDS: Final = 60.0
+"""For the test run that the demo itself makes at the end; it takes a fraction of a second."""
+
+TEST_OUTPUT_BYTES: Final = 64 * 1024
+
+
+@frozen(kw_only=True)
+class Report:
+    """What it took; ``as_json`` is what ``--json`` prints. Times in seconds."""
+
+    responses: int
+    parks: int
+    stage_runs: Mapping[str, int]
+    """Full runs, by stage."""
+    tests_passed: bool
+    tokens_rendered: int
+    tokens_rerendering: int
+    """What it would have been with the whole context rendered anew at each turn."""
+    bytes_up: int
+    bytes_down: int
+    seconds: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """By name."""
+        return asdict(self)
+
+
+class Audience(Protocol):
+    """Who watches."""
+
+    def begin(self, repository: Repository, url: str) -> None:
+        """The server listens at ``url``, and the agent begins."""
+
+    def event(self, event: Event) -> None:
+        """The client has received an event."""
+
+    def result(self, call: Mapping[str, Any], output: Mapping[str, Any], seconds: float) -> None:
+        """A tool of the agent has answered."""
+
+    def end(self, report: Report, kept: Path | None) -> None:
+        """It is over. ``kept`` is where the repository still is."""
+
+
+class Nobody:
+    """Watches nothing."""
+
+    def begin(self, repository: Repository, url: str) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def result(self, call: Mapping[str, Any], output: Mapping[str, Any], seconds: float) -> None: ...
+
+    def end(self, report: Report, kept: Path | None) -> None: ...
+
+
+async def demo(*, seed: int, tokens_per_second: float | None, keep: bool, audience: Audience) -> Report:
+    """All of it. Raises ``OSError``, ``RolloutError`` and ``ConnectionLost``. Cancelled, it leaves nothing behind."""
+    await trio.to_thread.run_sync(tokens.load)
+    with _folder(keep=keep) as root:
+        repository = await trio.to_thread.run_sync(make, root, seed)
+        report = await rollout(repository, tokens_per_second=tokens_per_second, audience=audience)
+        audience.end(report, root if keep else None)
+    return report
+
+
+async def rollout(
+    repository: Repository,
+    *,
+    tokens_per_second: float | None = None,
+    audience: Audience | None = None,
+    tools: Mapping[str, Tool] | None = None,
+) -> Report:
+    """Let the agent work in ``repository``, with other tools than its own if they are given."""
+    watcher = audience or Nobody()
+    watched = {name: Watched(tool, watcher.result) for name, tool in (tools or make_tools(repository)).items()}
+    ledger, store = MemoryLedger(), MemoryStore()
+    model = MindModel(MODEL, mend, tokens_per_second)
+    with FileSearch(repository.root) as search:
+        hosted = {"file_search": search}
+        services = Services(models={MODEL: model}, hosted=hosted, ledger=ledger, store=store)
+        async with _serving(services) as url, connect(url) as client:
+            watcher.begin(repository, url)
+            result = await work(client, MODEL, watched, watcher.event)
+    definitions = [from_wire(one, ToolDefinition) for one in Toolbox(watched, (FILE_SEARCH,)).definitions]
+    return _report(
+        [result],
+        responses=len(ledger.rows),
+        rerendering=rerendering(next(iter(store.all())), definitions),
+        tests_passed=await _tests_pass(repository),
+    )
+
+
+def _report(results: Sequence[Result], *, responses: int, rerendering: int, tests_passed: bool) -> Report:
+    """Sums over all Responses of the rollout."""
+    engines = [result.response["engine"] for result in results]
+
+    def total(name: str) -> dict[str, Any]:
+        return {key: round(sum(engine[name][key] for engine in engines), 6) for key in engines[0][name]}
+
+    return Report(
+        responses=responses,
+        parks=sum(engine["parks"] for engine in engines),
+        stage_runs=total("stage_runs"),
+        tests_passed=tests_passed,
+        tokens_rendered=sum(engine["tokens_rendered"] for engine in engines),
+        tokens_rerendering=rerendering,
+        bytes_up=sum(result.bytes_up for result in results),
+        bytes_down=sum(result.bytes_down for result in results),
+        seconds=total("seconds"),
+    )
+
+
+def rerendering(stored: Stored, definitions: Sequence[ToolDefinition]) -> int:
+    """How many tokens a full rendering at each turn would have cost: the prompt of each, whole."""
+    context = stored.context
+    starts = [_sampled_from(context, stop) for stop in (0, *stored.stops)]
+    prompts = [context[:start] for start in starts if start < len(context)]
+    return sum(len(render_prompt(INSTRUCTIONS, definitions, prompt, stored.stops)) for prompt in prompts)
+
+
+def _sampled_from(context: Sequence[Item], stop: int) -> int:
+    """Where what the model says begins, behind what it is given at ``stop``."""
+    while stop < len(context) and _is_given(context[stop]):
+        stop += 1
+    return stop
+
+
+def _is_given(item: Item) -> bool:
+    return isinstance(item, OUTPUT_CLASSES) or (isinstance(item, Message) and item.role != "assistant")
+
+
+async def _tests_pass(repository: Repository) -> bool:
+    """Run the tests once more, believing nobody; they must be those that were there."""
+    for path, text in FILES.items():
+        if path.startswith("tests/") and (repository.root / path).read_text(encoding="utf-8") != text:
+            return False
+    environment = repository.environment
+    ended = await run_program(
+        [environment["PYTHON"], "-m", "unittest"],
+        cwd=repository.root,
+        env=environment,
+        seconds=TEST_SECONDS,
+        output_bytes=TEST_OUTPUT_BYTES,
+        merged=True,
+    )
+    return ended.exit_code == 0
+
+
+@contextmanager
+def _folder(*, keep: bool) -> Iterator[Path]:
+    root = Path(tempfile.mkdtemp(prefix="sostenuto-demo-"))
+    try:
+        yield root
+    finally:
+        if not keep:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+@asynccontextmanager
+async def _serving(services: Services) -> AsyncIterator[str]:
+    """A server on loopback, as its base URL; at the end it has done all post-inference work."""
+    listeners = await open_listeners(HOST, 0)
+    server = Server(services)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run, listeners)
+        try:
+            yield f"http://{HOST}:{port_of(listeners)}/v1"
+        except Exception as error:
+            failure = error
+        server.stop()
+    if failure is not None:
+        raise failure
+
+
+# ---- signals
+
+T = TypeVar("T")
+ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def until_signal(job: Callable[[], Awaitable[T]]) -> T | None:
+    """What ``job`` returns; None when Ctrl-C, or another signal to end, came first: it is cancelled then.
+
+    Raises what it raises.
+    """
+    outcome: T | None = None
+    failure: Exception | None = None
+    heeded = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup ignores SIGHUP, for example
+    with trio.open_signal_receiver(*heeded) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_on, signals, nursery.cancel_scope)
+            try:
+                outcome = await job()
+            except Exception as error:
+                failure = error
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return outcome
+
+
+async def _cancel_on(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _ in signals:
+        scope.cancel()
