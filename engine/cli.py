@@ -76,13 +76,16 @@ def serve(**options: Any) -> None:
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--shape", type=click.Choice(["append", "create", "http"]), default="append", help="How rollouts go on after a call."
+)
 @click.option("--url", help="A server that serves the files' models (named like the files); its own if not given.")
 @click.option("--key", envvar="SOSTENUTO_KEY", help="The bearer key for --url.")
 @click.option("--real-time", is_flag=True, help="Answer each call after the recorded seconds, not at once.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one for each file.")
 @click.pass_context
 def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **options: Any) -> None:
-    """Play recorded rollouts, each as one Response, and compare every item that comes back with the recording.
+    """Play recorded rollouts, and compare every item that comes back with the recording.
 
     Ends with status 1 if one is not identical.
     """

@@ -5,17 +5,21 @@ The model's part is the server's ``trajectory`` model. A file is one Response; i
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import trio
 from attrs import asdict, field, frozen
 
-from protocol.client import AskUser, RunCall
+from protocol.client import AskUser, RunCall, output_for
 
-from ..client import Client, ConnectionLost, Rollout, RolloutError, connect
+from ..account import Shape
+from ..chains import HttpWire, SocketWire, open_wire, run_chain
+from ..client import Client, Rollout, RolloutError, connect
 from ..serving import Options, running
 from ..trajectories import AssistantRecord, ToolRecord, UserRecord, read_rollout
 from ..trajectories import Rollout as Recording
@@ -47,6 +51,7 @@ class Report:
 async def replay(
     files: Sequence[Path],
     *,
+    shape: Shape,
     url: str | None,
     key: str | None,
     real_time: bool,
@@ -54,7 +59,8 @@ async def replay(
 ) -> bool:
     """Play ``files`` one after the other, against a server of our own if ``url`` is None; whether all are identical.
 
-    Raises ``trajectories.RolloutError`` and ``OSError`` for a file that can't be read, ``CannotServe`` for a server that can't start.
+    Raises ``trajectories.RolloutError`` and ``OSError`` for a file that can't be read, ``CannotServe`` for a server that
+    can't start, ``ConnectionLost`` for one that can't be reached.
     """
     recordings = [(path, read_rollout(path)) for path in files]
     async with AsyncExitStack() as stack:
@@ -62,37 +68,74 @@ async def replay(
             models = tuple(f"{path.stem}=trajectory:{path}" for path in files)
             server = await stack.enter_async_context(running(Options(port=0, models=models, data=":memory:")))
             url = server.url
-        client = await stack.enter_async_context(connect(url, api_key=key))
+        play = await stack.enter_async_context(_stage(url, key, shape))
         identical = True
         for path, recording in recordings:
-            report = await _play(client, path, recording, real_time=real_time)
+            report = await _report(play, path, recording, shape, real_time=real_time)
             identical &= report.identical
             on_report(report)
     return identical
 
 
-async def _play(client: Client, path: Path, recording: Recording, *, real_time: bool) -> Report:
-    started = time.perf_counter()
-    player = _Player(recording, real_time=real_time)
-    try:
-        async with client.rollout(model=path.stem, **player.request()) as rollout:
-            await player.drive(rollout)
-    except (RolloutError, ConnectionLost) as error:
-        return Report(file=path.name, identical=False, difference=str(error))
+@frozen
+class _Played:
+    """What came back: items, and the Responses at their end."""
+
+    items: Sequence[dict[str, Any]]
+    responses: Sequence[dict[str, Any]]
+    parks: int
+    bytes_up: int
+    bytes_down: int
+
+
+Play = Callable[["_Player", str], Awaitable[_Played]]
+
+
+@asynccontextmanager
+async def _stage(url: str, key: str | None, shape: Shape) -> AsyncIterator[Play]:
+    """How a recording is played in ``shape``."""
+    if shape == "append":
+        async with connect(url, api_key=key) as client:
+            yield partial(_play_held, client)
+    else:
+        async with open_wire(url, shape, api_key=key) as wire:
+            yield partial(_play_chain, wire)
+
+
+async def _play_held(client: Client, player: "_Player", model: str) -> _Played:
+    async with client.rollout(model=model, hold=player.hold, **player.request()) as rollout:
+        await player.drive(rollout)
     result = rollout.result()
-    difference = _first_difference(list(_recorded_items(recording)), [_told(item) for item in result.items])
-    engine = result.response.get("engine", {})
+    return _Played(result.items, [result.response], result.parks, result.bytes_up, result.bytes_down)
+
+
+async def _play_chain(wire: SocketWire | HttpWire, player: "_Player", model: str) -> _Played:
+    up, down = wire.bytes_up, wire.bytes_down
+    body = {"model": model, **player.request()}
+    result = await run_chain(wire, body, answer=player.output, next_input=player.next_input)
+    return _Played(result.items, result.responses, 0, wire.bytes_up - up, wire.bytes_down - down)
+
+
+async def _report(play: Play, path: Path, recording: Recording, shape: Shape, *, real_time: bool) -> Report:
+    started = time.perf_counter()
+    try:
+        played = await play(_Player(recording, real_time=real_time), path.stem)
+    except RolloutError as error:
+        return Report(file=path.name, shape=shape, identical=False, difference=str(error))
+    difference = _first_difference(list(_recorded_items(recording)), [_told(item) for item in played.items])
+    engines = [response.get("engine", {}) for response in played.responses]
     return Report(
         file=path.name,
+        shape=shape,
         identical=difference is None,
         difference=difference,
-        calls=sum(item["type"].endswith("_call") for item in result.items),
-        responses=1,
-        parks=result.parks,
-        stage_runs=engine.get("stage_runs", {}),
-        tokens_rendered=engine.get("tokens_rendered", 0),
-        bytes_up=result.bytes_up,
-        bytes_down=result.bytes_down,
+        calls=sum(item["type"].endswith("_call") for item in played.items),
+        responses=len(played.responses),
+        parks=played.parks,
+        stage_runs=dict(sum((Counter(engine.get("stage_runs", {})) for engine in engines), Counter())),
+        tokens_rendered=sum(engine.get("tokens_rendered", 0) for engine in engines),
+        bytes_up=played.bytes_up,
+        bytes_down=played.bytes_down,
         seconds=round(time.perf_counter() - started, 4),
     )
 
@@ -107,7 +150,9 @@ class _Player:
         spoken = [record for record in recording.records if not isinstance(record, ToolRecord)]
         first = next((n for n, record in enumerate(spoken) if isinstance(record, AssistantRecord)), len(spoken))
         self._opening = [record for record in spoken[:first] if isinstance(record, UserRecord)]
-        self._later = [record for record in spoken[first:] if isinstance(record, UserRecord)]
+        later = [record for record in spoken[first:] if isinstance(record, UserRecord)]
+        self.hold = "conversation" if later else "rollout"
+        self._later = iter(later)
 
     def request(self) -> dict[str, Any]:
         """The create body's fields."""
@@ -115,30 +160,36 @@ class _Player:
             "instructions": self._recording.instructions,
             "tools": list(self._recording.tools),
             "input": [_user(record) for record in self._opening],
-            "hold": "conversation" if self._later else "rollout",
         }
 
+    async def next_input(self) -> list[dict[str, Any]]:
+        """What the user says when the model has answered; nothing at the end."""
+        record = next(self._later, None)
+        return [] if record is None else [_user(record)]
+
+    async def output(self, call: dict[str, Any]) -> dict[str, Any]:
+        """The output item of ``call``, at its time."""
+        record = self._outputs.get(call["call_id"])
+        if record is None:
+            return output_for(call, "the recording has no such call", failed=True)
+        if self._real_time and record.seconds:
+            await trio.sleep(record.seconds)
+        return output_for(call, record.output)
+
     async def drive(self, rollout: Rollout) -> None:
-        """Answer calls and questions until the Response has ended."""
-        later = iter(self._later)
+        """Answer calls and questions of a held Response until it has ended."""
         async with trio.open_nursery() as nursery:
             async for event in rollout:
                 for notice in event.notices:
                     if isinstance(notice, RunCall):
                         nursery.start_soon(self._answer, rollout, notice.item)
                     elif isinstance(notice, AskUser):
-                        record = next(later, None)
-                        await (rollout.say(record.text) if record else rollout.finish())
+                        more = await self.next_input()
+                        await (rollout.append(*more) if more else rollout.finish())
             nursery.cancel_scope.cancel()
 
     async def _answer(self, rollout: Rollout, call: dict[str, Any]) -> None:
-        record = self._outputs.get(call["call_id"])
-        if record is None:
-            await rollout.answer(call, "the recording has no such call", failed=True)
-            return
-        if self._real_time and record.seconds:
-            await trio.sleep(record.seconds)
-        await rollout.answer(call, record.output)
+        await rollout.append(await self.output(call))
 
 
 def _user(record: UserRecord) -> dict[str, Any]:

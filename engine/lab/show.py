@@ -51,14 +51,28 @@ class ReplayTable:
         self._live.update(self._table(), refresh=True)
 
     def _table(self) -> Group:
-        table = Table(
-            title=f"{len(self._reports)} of {self._files} rollouts played, each as one Response", box=box.SIMPLE_HEAD, padding=0
-        )
+        table = Table(title=f"{len(self._reports)} of {self._files} rollouts played", box=box.SIMPLE_HEAD, padding=0)
         table.add_column("rollout", no_wrap=True, overflow="ellipsis")
-        for name, width in (("same", 4), ("calls", 5), ("parks", 5), ("tokens", 7), ("kB up", 5), ("kB down", 7), ("s", 5)):
+        for name, width in (
+            ("same", 4),
+            ("calls", 5),
+            ("Responses", 9),
+            ("parks", 5),
+            ("tokens", 7),
+            ("kB up", 5),
+            ("kB down", 7),
+            ("s", 5),
+        ):
             table.add_column(name, justify="right", no_wrap=True, min_width=width)
         for report in self._reports:
-            counts = (report.calls, report.parks, report.tokens_rendered, report.bytes_up // 1000, report.bytes_down // 1000)
+            counts = (
+                report.calls,
+                report.responses,
+                report.parks,
+                report.tokens_rendered,
+                report.bytes_up // 1000,
+                report.bytes_down // 1000,
+            )
             same = "[green]yes[/]" if report.identical else "[red]no[/]"
             table.add_row(Path(report.file).stem, same, *(f"{count:,}" for count in counts), f"{report.seconds:.2f}")
         differences = [f"{report.file}: {report.difference}" for report in self._reports if not report.identical]

@@ -20,7 +20,7 @@ from protocol.requests import Tool as ToolDefinition
 class Rendered:
     """Items, and the token ids that they were rendered to."""
 
-    items: tuple[Item, ...]
+    items: Sequence[Item]
     ids: Sequence[int]
 
 

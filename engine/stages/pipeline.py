@@ -116,7 +116,7 @@ class Stages:
             verdict = self._classify(new)
             request = evolve(request, instructions=previous.history.key[0] if previous.history.key else None)
         else:
-            verdict = self._classify((Message(role="system", content=request.instructions), *new), first="instructions")
+            verdict = self._classify((Message(role="system", content=request.instructions or ""), *new), first="instructions")
             instructions = verdict.items[0]
             request = evolve(request, instructions=text_of(getattr(instructions, "content", "")))
         count.items += verdict.looked_at

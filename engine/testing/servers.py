@@ -207,7 +207,7 @@ class TestBooks:
         """The stored context of an ended Response."""
         for stored in self.store.all():
             if stored.response.id == response_id:
-                return [to_wire(item) for item in stored.context]
+                return [to_wire(item) for item in stored.items]
         return None
 
     def raise_bugs(self) -> None:

@@ -153,7 +153,7 @@ def _report(results: Sequence[Result], *, responses: int, rerendering: int, test
 
 def rerendering(stored: Stored, definitions: Sequence[ToolDefinition]) -> int:
     """How many tokens a full rendering at each turn would have cost: the prompt of each, whole."""
-    context = stored.context
+    context = stored.items
     starts = [_sampled_from(context, stop) for stop in (0, *stored.stops)]
     prompts = [context[:start] for start in starts if start < len(context)]
     return sum(len(render_prompt(INSTRUCTIONS, definitions, prompt, stored.stops)) for prompt in prompts)
