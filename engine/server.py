@@ -17,16 +17,20 @@ import trio
 from protocol.errors import ProtocolError
 from protocol.requests import Continuation
 
+from .api import Api, Endpoint
 from .config import Config
 from .core import Engine
 from .logs import note
 from .outbox import Outbox
 from .services import Services
 from .session import Session
-from .transport import http
+from .transport.http import Exchange, Handler, HttpConnection, Limits, Request
+from .transport.routes import Routes
 from .transport.websocket import Socket, serve_websocket
 
 PATH: Final = "/v1/responses"
+HEALTH: Final = "/healthz"
+READY: Final = "/readyz"
 EVERYBODY: Final = "everybody"
 """The tenant of a server without keys."""
 
@@ -48,6 +52,8 @@ class Server:
         self.services = services
         self.engine = Engine(services)
         self._sockets: set[Socket] = set()
+        self._https: set[HttpConnection] = set()
+        self._routes = Routes(self._table(), origins=services.config.cors_origins)
         self._connections = 0
         self._stop = trio.Event()
 
@@ -111,55 +117,74 @@ class Server:
                 nursery.start_soon(self.serve, stream)
 
     async def _connection(self, stream: trio.abc.Stream) -> None:
-        config = self.services.config
-        with trio.fail_after(config.handshake_seconds):
-            head = await self._read_head(stream)
-            if head is None:
-                return
-            try:
-                tenant = self._admit(head)
-            except ProtocolError as error:
-                await http.refuse(stream, error, _headers_for(error))
-                return
-            if tenant is None:
-                await http.respond(stream, 200, {"status": "ok", "responses": len(self.engine.live)})
-                return
-        continuation = _shape(head)
+        services = self.services
+        connection = HttpConnection(stream, _limits(services.config), self._handle, on_bug=services.on_bug, wall=services.wall)
+        self._https.add(connection)
+        try:
+            upgrade = await connection.serve()
+        finally:
+            self._https.discard(connection)
+        if upgrade is None:
+            return
+        tenant = tenant_of(upgrade.request.get("authorization"), services.config)
+        continuation = _shape(upgrade.request)
 
         def make_session(outbox: Outbox) -> Session:
             return Session(self.engine, tenant, outbox, continuation=continuation)
 
-        await serve_websocket(stream, head.raw, config, make_session, self._sockets)
+        await serve_websocket(stream, upgrade.raw, services.config, make_session, self._sockets)
 
-    async def _read_head(self, stream: trio.abc.Stream) -> http.Head | None:
-        try:
-            return await http.read_head(stream, self.services.config.head_bytes)
-        except http.BadRequest as error:
-            body = {"error": {"type": "invalid_request_error", "code": "bad_request", "message": error.message}}
-            await http.respond(stream, error.status, body)
-            return None
+    def _table(self) -> list[tuple[str, str, Handler]]:
+        own: list[tuple[str, str, Handler]] = [
+            ("GET", HEALTH, self._health),
+            ("GET", READY, self._ready),
+            ("GET", PATH, self._websocket),
+        ]
+        return own + [
+            (method, path, self._for_tenant(answer)) for (method, path), answer in Api(self.engine).endpoints().items()
+        ]
 
-    def _admit(self, head: http.Head) -> str | None:
-        """The tenant of a WebSocket's handshake, or None where only health is asked; raises ``ProtocolError``."""
-        if head.path == "/healthz" and head.method == "GET":
-            return None
-        if self._connections > self.services.config.connections:
-            raise ProtocolError("too_many_connections", "the server has as many connections as it takes")
-        tenant = tenant_of(head.get("authorization"), self.services.config)
-        if head.path.rstrip("/") != PATH:
-            raise ProtocolError("not_found", f"nothing is served at {head.path}; try {PATH}")
-        if head.method != "GET":
-            raise ProtocolError("method_not_allowed", f"{head.method} is not served here: connect with a WebSocket")
-        if not head.has_token("upgrade", "websocket"):
-            raise ProtocolError("upgrade_required", f"{PATH} is served over a WebSocket")
+    def _for_tenant(self, endpoint: Endpoint) -> Handler:
+        async def answer(exchange: Exchange) -> None:
+            await endpoint(exchange, tenant_of(exchange.request.get("authorization"), self.services.config))
+
+        return answer
+
+    async def _handle(self, exchange: Exchange) -> None:
+        if exchange.request.path not in (HEALTH, READY):
+            if self._connections > self.services.config.connections:
+                raise ProtocolError("too_many_connections", "the server has as many connections as it takes")
+            tenant_of(exchange.request.get("authorization"), self.services.config)
+        await self._routes(exchange)
+
+    async def _health(self, exchange: Exchange) -> None:
+        await exchange.respond(200, {"status": "ok", "responses": len(self.engine.live)})
+
+    async def _ready(self, exchange: Exchange) -> None:
+        if self.engine.closing:
+            raise ProtocolError("shutting_down", "the server is shutting down")
+        await exchange.respond(200, {"status": "ready"})
+
+    async def _websocket(self, exchange: Exchange) -> None:
+        if not exchange.request.wants_websocket:
+            message = "GET is for WebSockets here; POST creates a Response"
+            raise ProtocolError("upgrade_required", message)
+        if not self.services.config.websocket:
+            raise ProtocolError("upgrade_required", "WebSockets are off here: use POST, with stream for events")
         if self.engine.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
-        return tenant
+        exchange.upgrade()
 
     async def _close_sockets(self) -> None:
         async with trio.open_nursery() as nursery:
             for socket in list(self._sockets):
                 nursery.start_soon(socket.aclose, 1001, "the server is going away")
+            for connection in list(self._https):
+                nursery.start_soon(self._close_http, connection)
+
+    async def _close_http(self, connection: HttpConnection) -> None:
+        with trio.move_on_after(self.services.config.close_seconds):
+            await connection.aclose()
 
 
 def tenant_of(authorization: str | None, config: Config) -> str:
@@ -192,18 +217,17 @@ def port_of(listeners: Sequence[trio.SocketListener]) -> int:
     return port
 
 
-def _shape(head: http.Head) -> Continuation | None:
+def _limits(config: Config) -> Limits:
+    return Limits(
+        head_bytes=config.head_bytes,
+        head_seconds=config.handshake_seconds,
+        send_seconds=config.send_seconds,
+        close_seconds=config.close_seconds,
+    )
+
+
+def _shape(request: Request) -> Continuation | None:
     for value, shape in SHAPES.items():
-        if head.has_token("openai-beta", value):
+        if request.has_token("openai-beta", value):
             return shape
     return None
-
-
-def _headers_for(error: ProtocolError) -> list[tuple[str, str]]:
-    if error.code == "upgrade_required":
-        return [("upgrade", "websocket"), ("connection", "Upgrade")]
-    if error.code == "method_not_allowed":
-        return [("allow", "GET")]
-    if error.code == "invalid_api_key":
-        return [("www-authenticate", "Bearer")]
-    return [("retry-after", "1")] if error.status in (429, 503) else []

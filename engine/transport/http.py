@@ -1,85 +1,556 @@
-"""The HTTP side of the port, parsed by h11: reads a request's head, and answers what is no WebSocket."""
+"""HTTP/1.1 on one connection, parsed by h11: requests in, answers out, in order, until one side has had enough.
 
-from collections.abc import Iterable
-from typing import Any
+    HttpConnection.serve ── nursery ─┬─ Inlet.run            reads ahead, and notices the client's end
+                                     └─ one request at a time: head, handler, answer
+                                            Exchange.sse ── nursery ── SseStream.pump    the writer of a stream of events
+
+A request is handed on when its head is there: a handler asks for the body when it wants it, so that a bad key or path is
+refused before a long body is sent, and ``Expect: 100-continue`` gets its answer then.
+
+*The client's end.* A handler whose client is gone is cancelled, unless it said ``detach``. A reset says so at once. An end of
+file may come from a client that has closed its sending half and waits for the answer, and TCP does not tell the two apart; so
+the answer has ``half_close_seconds`` from there on.
+
+*Writing.* One task writes at any time. A write that was cut (by an error, its deadline, or a cancellation) leaves half an
+answer on the connection: nothing is written after it, and the client is as good as gone.
+
+*Fault.* What the client did wrong is a ``ProtocolError``, and its answer. Any other exception of a handler is a bug of ours:
+it is told to ``on_bug``, and the client reads ``server_error``.
+"""
+
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from email.utils import formatdate
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 import trio
-from attrs import frozen
+from attrs import field, frozen
 
-from protocol.codec import encode
-from protocol.errors import ErrorEvent, ProtocolError
+from protocol.codec import encode, parse
+from protocol.errors import RETRY_AFTER_SECONDS, RETRY_LATER, ErrorEvent, ProtocolError
+from protocol.limits import SOFT_FRAME_BYTES
 
-from .framing import linger
+from .inlet import Inlet
+from .sse import HEADERS as SSE_HEADERS
+from .sse import SseStream
+
+Headers = Iterable[tuple[str, str]]
+Handler = Callable[["Exchange"], Awaitable[None]]
+
+SERVER: Final = b"sostenuto"
+WRITE_BYTES: Final = 256 * 1024
+"""Written at once, each time with the whole deadline: a long answer may take a slow network a while."""
+QUOTED_BYTES: Final = 200
+"""Of the parser's complaints, which quote the line that they are about."""
+
+
+@frozen(kw_only=True)
+class Limits:
+    """What one connection may cost. Times are seconds."""
+
+    head_bytes: int = 64 * 1024
+    """A request's head. Codex sends 2 KiB; cookies and tracing headers can add tens."""
+    head_seconds: float = 10.0
+    """From a head's first byte to its last, and from connecting to the first byte. Real clients send it at once."""
+    body_bytes: int = SOFT_FRAME_BYTES
+    """As large as a frame of a WebSocket may be."""
+    body_seconds: float = 10.0
+    """How long a body may take, and on top of it a second for each ``body_rate`` bytes."""
+    body_rate: int = 16 * 1024
+    """Slower than any network that an agent lives on; it bounds how long one body can hold its memory."""
+    idle_seconds: float = 75.0
+    """Between requests: longer than clients and balancers keep a connection, so that they are the first to close it."""
+    ahead_bytes: int = 64 * 1024
+    """What is read ahead of pipelined requests while one is answered."""
+    unread_bytes: int = 64 * 1024
+    """A body that nobody wanted is read and forgotten up to this size; for a longer one the connection is closed."""
+    half_close_seconds: float = 1.0
+    """How long an answer may take after the client's end of file. Most have simply gone."""
+    send_seconds: float = 30.0
+    """A write that the client's TCP does not take for so long: it is gone or stuck."""
+    close_seconds: float = 2.0
+    """How long a close waits until the client has read our last words, and for what it still sends."""
 
 
 @frozen
-class Head:
-    """A request's head. ``raw`` is all that was read, so that another parser can read it again."""
+class Request:
+    """A request's head. ``segments`` are those of ``path``, each percent-decoded; so is ``path``.
+
+    ``headers`` has lower-case names; the values of a repeated one are joined by commas.
+    """
 
     method: str
     path: str
-    headers: tuple[tuple[str, str], ...]
-    raw: bytes
+    segments: tuple[str, ...]
+    query: Mapping[str, tuple[str, ...]]
+    headers: Mapping[str, str] = field(repr=False)
 
     def get(self, name: str) -> str | None:
-        """A header's value, by its lower-case name; several are joined by commas."""
-        values = [value for key, value in self.headers if key == name]
-        return ", ".join(values) if values else None
+        """A header's value, by its lower-case name."""
+        return self.headers.get(name)
+
+    def tokens(self, name: str) -> list[str]:
+        """The tokens of a header that is a list of them, in lower case."""
+        value = self.headers.get(name)
+        return [] if value is None else [token for one in value.split(",") if (token := one.strip().lower())]
 
     def has_token(self, name: str, token: str) -> bool:
         """Whether a header that is a list of tokens has ``token``."""
-        return token in [one.strip().lower() for one in (self.get(name) or "").split(",")]
+        return token in self.tokens(name)
+
+    @property
+    def wants_websocket(self) -> bool:
+        """Whether it is the handshake of a WebSocket."""
+        return self.method == "GET" and self.has_token("upgrade", "websocket")
 
 
-class BadRequest(Exception):
-    """The peer does not speak HTTP, or too much of it."""
+@frozen
+class Upgrade:
+    """A connection that goes on as a WebSocket. ``raw`` is all that was read, for another parser to read again."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+    request: Request
+    raw: bytes = field(repr=False)
 
 
-async def read_head(stream: trio.abc.Stream, limit: int) -> Head | None:
-    """Read one request's head; None if the peer closed before it sent any. Raises ``BadRequest``."""
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limit)
-    raw = bytearray()
-    while True:
-        try:
-            event = parser.next_event()
-        except h11.RemoteProtocolError as error:
-            raise BadRequest(error.error_status_hint, str(error)) from None
-        if isinstance(event, h11.Request):
-            return _head(event, bytes(raw))
-        if event is not h11.NEED_DATA:
+class Exchange:
+    """One request, and the one answer that its handler gives: ``respond``, ``sse`` or ``upgrade``."""
+
+    def __init__(self, connection: "HttpConnection", request: Request) -> None:
+        self._connection = connection
+        self.request = request
+        self.params: Mapping[str, str] = {}
+        """What the route's path left open."""
+        self.headers: list[tuple[str, str]] = []
+        """Sent with the answer, whatever it is."""
+        self._body: bytes | None = None
+
+    async def body(self) -> bytes:
+        """The request's body. Raises ``ProtocolError``: it is too large, too slow, or broken. Cancelled, it can't be had."""
+        if self._body is None:
+            self._body = await self._connection.read_body(self.request)
+        return self._body
+
+    async def json(self) -> Any:
+        """The body's JSON, as ``body``. A request that says that it is something else is refused, unread."""
+        kind = (self.request.get("content-type") or "application/json").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise ProtocolError("unsupported_media_type", f"the body must be application/json, not {kind}")
+        if [one for one in self.request.tokens("content-encoding") if one != "identity"]:
+            raise ProtocolError("unsupported_media_type", "the body must not be compressed")
+        return parse(await self.body())
+
+    async def respond(self, status: int, body: Any = None, headers: Headers = ()) -> None:
+        """Answer. ``body`` is JSON values, or bytes (JSON too, unless ``headers`` has a content-type), or None.
+
+        When the client is gone the handler is cancelled here, or, ``detach``ed, goes on.
+        """
+        await self._connection.answer(status, body, [*self.headers, *headers])
+
+    @asynccontextmanager
+    async def sse(self, headers: Headers = ()) -> AsyncIterator[SseStream]:
+        """Answer with server-sent events: those that the block puts, as soon as they are there; at its end ``[DONE]``.
+
+        An exception of the block is told to the client as an ``error`` event before ``[DONE]``, and goes on its way. For a
+        client that is gone the block is cancelled; ``detach``ed it goes on, and its events go nowhere. Where the request
+        was HEAD the block is cancelled too.
+        """
+        connection, failure = self._connection, None
+        await connection.begin(200, [*SSE_HEADERS, *self.headers, *headers])
+        if connection.headless:
+            await connection.end()
+            await connection.skip_rest()
+        async with trio.open_nursery() as nursery:
+            stream = SseStream(connection.write)
+            nursery.start_soon(stream.pump)
+            try:
+                yield stream
+            except Exception as error:
+                failure = error
+                stream.put(encode(ErrorEvent(as_answer(error)).to_wire()))
+            stream.close()
+        await connection.end()
+        if failure is not None:
+            raise failure
+
+    def upgrade(self) -> None:
+        """Answer nothing: when the handler has returned, ``serve`` returns the connection. The body must not be read."""
+        self._connection.upgrade(self.request)
+
+    def detach(self) -> None:
+        """Let the handler go on to its end even if the client drops. What it answers then goes nowhere."""
+        self._connection.detach()
+
+
+class HttpConnection:
+    """One connection. ``handle`` is called for each request; ``wall`` is Unix time, for the ``date`` header."""
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        limits: Limits,
+        handle: Handler,
+        *,
+        on_bug: Callable[[BaseException], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._stream = stream
+        self._limits = limits
+        self._handle = handle
+        self._on_bug = on_bug
+        self._wall = wall
+        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+        self._inlet = Inlet(stream, limits.ahead_bytes, self._client_ended)
+        self._raw = bytearray()
+        self._fed_all = False
+        self._pending = b""
+        self.headless = False
+        """The request is HEAD: its answer has no body."""
+        self._upgraded: Request | None = None
+        self._scope: trio.CancelScope | None = None
+        self._detached = False
+        self._broken = False
+        self._last = False
+        self._over = trio.Event()
+
+    async def serve(self) -> Upgrade | None:
+        """Serve requests until the connection is over (None), or becomes a WebSocket. The caller closes the stream.
+
+        Raises nothing of the client's. Cancelled, it may leave half an answer on the stream.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._inlet.run)
+            try:
+                first = True
+                while await self._serve_one(self._limits.head_seconds if first else self._limits.idle_seconds):
+                    first = False
+            finally:
+                self._over.set()
+                nursery.cancel_scope.cancel()
+        if self._upgraded is None:
             return None
-        data = bytes(await stream.receive_some(limit))
-        raw += data
-        parser.receive_data(data)
+        return Upgrade(self._upgraded, bytes(self._raw) + self._inlet.take())
+
+    async def aclose(self) -> None:
+        """Let the request that is being answered be the last, and wait until its answer is sent.
+
+        Whoever runs ``serve`` should cancel it when this takes too long. Cancelled, this leaves the connection closing.
+        """
+        self._last = True
+        self._inlet.nudge()
+        await self._over.wait()
+
+    # ---- one exchange
+
+    async def _serve_one(self, patience: float) -> bool:
+        """One request and its answer; whether another may follow."""
+        try:
+            request = await self._next_request(patience)
+        except ProtocolError as error:
+            self._last = True
+            await self._refuse(error)
+        else:
+            if request is None:
+                return False
+            await self._let_handle(Exchange(self, request))
+            if self._upgraded is not None:
+                return False
+        return await self._may_go_on()
+
+    async def _let_handle(self, exchange: Exchange) -> None:
+        failure: Exception | None = None
+        try:
+            with trio.CancelScope() as scope:
+                self._scope, self._detached = scope, False
+                if self._inlet.ended:
+                    self._client_ended()
+                await self._handle(exchange)
+        except Exception as error:
+            failure = error
+        finally:
+            self._scope = None
+        if scope.cancelled_caught and not self._answered:
+            self._broken = True
+        elif failure is None and not self._answered and self._upgraded is None:
+            failure = RuntimeError(f"the handler of {exchange.request.method} {exchange.request.path} gave no answer")
+        if failure is None:
+            return
+        answer = as_answer(failure)
+        if answer.code == "server_error":
+            self._on_bug(failure)
+        if not self._answered:
+            await self._refuse(answer, exchange.headers)
+
+    async def _refuse(self, error: ProtocolError, headers: Headers = ()) -> None:
+        body = {"error": ErrorEvent(error).to_wire()["error"]}
+        await self.answer(error.status, body, [*headers_of(error), *headers])
+
+    async def _may_go_on(self) -> bool:
+        """After an answer: whether another request may follow. If not, let the client read the answer."""
+        if self._broken or self._parser.our_state not in (h11.DONE, h11.MUST_CLOSE):
+            return False
+        if self._last or self._parser.our_state is h11.MUST_CLOSE:
+            await self._linger()
+            return False
+        self._parser.start_next_cycle()
+        return True
+
+    async def _linger(self) -> None:
+        """Closing with unread input would reset the connection, and lose our last words: read until the client's end."""
+        if not isinstance(self._stream, trio.abc.HalfCloseableStream):
+            return
+        with trio.move_on_after(self._limits.close_seconds):
+            try:
+                await self._stream.send_eof()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+            await self._inlet.discard()
+
+    # ---- reading
+
+    async def _next_request(self, patience: float) -> Request | None:
+        """The next request's head, or None when there is none. Raises ``ProtocolError``."""
+        self._raw = bytearray(self._parser.trailing_data[0])
+        self.headless = False
+        limits = self._limits
+        with trio.move_on_after(limits.head_seconds if self._raw else patience) as scope:
+            while (event := self._next_event()) is h11.NEED_DATA:
+                idle = not self._raw
+                if self._fed_all or (idle and self._last):
+                    return None
+                self._raw += await self._feed()
+                if idle and self._raw:
+                    scope.deadline = trio.current_time() + limits.head_seconds
+            return self._accepted(event) if isinstance(event, h11.Request) else None
+        if self._raw:
+            raise ProtocolError("request_timeout", "the request's head took too long")
+        return None
+
+    def _accepted(self, event: h11.Request) -> Request:
+        self.headless = event.method == b"HEAD"
+        limit = self._limits.head_bytes
+        if len(self._raw) - len(self._parser.trailing_data[0]) > limit:
+            raise ProtocolError("header_fields_too_large", f"the request's head has more than {limit:,} bytes")
+        return _checked(_request(event), event.http_version)
+
+    def _next_event(self) -> Any:
+        try:
+            return self._parser.next_event()
+        except h11.RemoteProtocolError as error:
+            self._last = True
+            code = {431: "header_fields_too_large", 501: "unsupported_transfer_coding"}.get(error.error_status_hint)
+            raise ProtocolError(code or "bad_request", f"not HTTP/1.1: {str(error)[:QUOTED_BYTES]}") from None
+
+    async def _feed(self) -> bytes:
+        """Wait for what the client sends, and give it to the parser; so too its end."""
+        await self._inlet.wait()
+        data = self._inlet.take()
+        if data or self._inlet.ended:
+            self._fed_all = not data
+            self._parser.receive_data(data)
+        return data
+
+    async def read_body(self, request: Request) -> bytes:
+        """The body of the request under way; see ``Exchange.body``."""
+        length = request.get("content-length")
+        if length is not None and int(length) > self._limits.body_bytes:
+            raise self._too_large()
+        if self._parser.they_are_waiting_for_100_continue:
+            await self._send(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        body = bytearray()
+        if not self._take_body(body):
+            await self._wait_for_body(body)
+        return bytes(body)
+
+    async def _wait_for_body(self, body: bytearray) -> None:
+        limits, start = self._limits, trio.current_time()
+        with trio.move_on_after(limits.body_seconds) as scope:
+            while not self._take_body(body):
+                scope.deadline = start + limits.body_seconds + len(body) / limits.body_rate
+                await self._feed()
+            return
+        self._last = True
+        raise ProtocolError("request_timeout", "the request's body took too long")
+
+    def _take_body(self, body: bytearray) -> bool:
+        """Add to ``body`` what the parser has; whether it was the last. Raises ``ProtocolError``."""
+        while isinstance(event := self._next_event(), h11.Data):
+            body += event.data
+            if len(body) > self._limits.body_bytes:
+                raise self._too_large()
+        return event is not h11.NEED_DATA
+
+    def _too_large(self) -> ProtocolError:
+        self._last = True
+        return ProtocolError("message_too_large", f"the request's body has more than {self._limits.body_bytes:,} bytes")
+
+    async def _forget_body(self) -> bool:
+        """Read what is left of a body that nobody wanted; False if that is not worth it."""
+        if self._parser.their_state is not h11.SEND_BODY:
+            return self._parser.their_state is not h11.ERROR
+        if self._last or self._parser.they_are_waiting_for_100_continue:
+            return False
+        budget = self._limits.unread_bytes
+        with trio.move_on_after(self._limits.close_seconds):
+            while budget >= 0:
+                try:
+                    event = self._next_event()
+                except ProtocolError:
+                    return False
+                if isinstance(event, h11.Data):
+                    budget -= len(event.data)
+                elif event is h11.NEED_DATA:
+                    await self._feed()
+                else:
+                    return True
+        return False
+
+    # ---- writing
+
+    @property
+    def _answered(self) -> bool:
+        """Whether an answer was begun."""
+        return self._parser.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
+
+    async def answer(self, status: int, body: Any, headers: Headers) -> None:
+        """A whole answer; see ``Exchange.respond``."""
+        fields = list(headers)
+        content = b"" if body is None else body if isinstance(body, bytes) else encode(body)
+        if body is not None and not any(name == "content-type" for name, _ in fields):
+            fields.append(("content-type", "application/json"))
+        if status != 204:
+            fields.append(("content-length", str(len(content))))
+        await self.begin(status, fields)
+        if content and not self.headless:
+            self._pending += self._parser.send(h11.Data(data=content)) or b""
+        await self.end()
+
+    async def begin(self, status: int, headers: Headers) -> None:
+        """Begin an answer: its head goes out with what follows first."""
+        if not await self._forget_body():
+            self._last = True
+        fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        fields += [(b"date", _http_date(int(self._wall()))), (b"server", SERVER)]
+        if self._last:
+            fields.append((b"connection", b"close"))
+        self._pending = self._parser.send(h11.Response(status_code=status, headers=fields)) or b""
+
+    async def write(self, data: bytes) -> None:
+        """Some of the answer's body, and before it what is pending. HEAD is sent none."""
+        chunk = b"" if self.headless else self._parser.send(h11.Data(data=data)) or b""
+        await self._send(self._pending + chunk)
+
+    async def end(self) -> None:
+        """The answer's end."""
+        await self._send(self._pending + (self._parser.send(h11.EndOfMessage()) or b""))
+
+    async def skip_rest(self) -> None:
+        """The answer is there: cancel its handler."""
+        if self._scope is not None:
+            self._scope.cancel()
+        await trio.sleep_forever()
+
+    async def _send(self, data: bytes) -> None:
+        self._pending = b""
+        for start in range(0, len(data), WRITE_BYTES):
+            if not self._broken:
+                await self._send_piece(memoryview(data)[start : start + WRITE_BYTES])
+
+    async def _send_piece(self, piece: memoryview) -> None:
+        self._broken = True  # until all of it is written
+        with trio.move_on_after(self._limits.send_seconds):
+            try:
+                await self._stream.send_all(piece)
+                self._broken = False
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                pass
+        if self._broken:
+            await trio.aclose_forcefully(self._stream)
+            if self._scope is not None and not self._detached:
+                self._scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+    # ---- what else may happen
+
+    def upgrade(self, request: Request) -> None:
+        """See ``Exchange.upgrade``."""
+        self._upgraded = request
+
+    def detach(self) -> None:
+        """See ``Exchange.detach``."""
+        self._detached = True
+        if self._scope is not None:
+            self._scope.deadline = math.inf
+
+    def _client_ended(self) -> None:
+        """The client sends no more: its handler has only so long."""
+        if self._scope is None or self._detached:
+            return
+        if self._inlet.broken:
+            self._scope.cancel()
+        else:
+            end = trio.current_time() + self._limits.half_close_seconds
+            self._scope.deadline = min(self._scope.deadline, end)
 
 
-def _head(request: h11.Request, raw: bytes) -> Head:
-    headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers)
-    target = request.target.decode("latin-1")
-    return Head(request.method.decode("latin-1"), target.partition("?")[0], headers, raw)
+def as_answer(error: Exception) -> ProtocolError:
+    """What the client is told of ``error``: a ``ProtocolError`` as it is, also out of the groups of a handler's nurseries."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, ProtocolError) else ProtocolError("server_error", "the server has made a mistake")
 
 
-async def respond(stream: trio.abc.Stream, status: int, body: Any, headers: Iterable[tuple[str, str]] = ()) -> None:
-    """Send a JSON answer, the last on its connection, and wait (the caller has a deadline) until the peer has it."""
-    content = encode(body)
-    fields = [
-        ("content-type", "application/json"),
-        ("content-length", str(len(content))),
-        ("connection", "close"),
-        *headers,
-    ]
-    connection = h11.Connection(h11.SERVER)
-    head = connection.send(h11.Response(status_code=status, headers=fields)) or b""
-    await stream.send_all(head + content)
-    await linger(stream)
+def headers_of(error: ProtocolError) -> list[tuple[str, str]]:
+    """The headers that belong to an error's answer."""
+    if error.code == "upgrade_required":
+        return [("upgrade", "websocket"), ("connection", "Upgrade")]
+    if error.code == "invalid_api_key":
+        return [("www-authenticate", "Bearer")]
+    return [("retry-after", str(RETRY_AFTER_SECONDS))] if error.status in RETRY_LATER else []
 
 
-async def refuse(stream: trio.abc.Stream, error: ProtocolError, headers: Iterable[tuple[str, str]] = ()) -> None:
-    """Send ``error`` in the Responses API's shape."""
-    await respond(stream, error.status, {"error": ErrorEvent(error).to_wire()["error"]}, headers)
+@lru_cache(maxsize=1)
+def _http_date(wall: int) -> bytes:
+    return formatdate(wall, usegmt=True).encode()
+
+
+def _request(event: h11.Request) -> Request:
+    """Raises ``ProtocolError``: the target or a header is not what it should be."""
+    target = event.target.decode("latin-1")
+    path, _, query = target.partition("?")
+    try:
+        if not path.startswith("/") and path != "*":
+            path = urlsplit(path).path  # a proxy's form: http://host/path
+        pairs = parse_qsl(query, keep_blank_values=True) if query else []
+    except ValueError as error:
+        raise ProtocolError("bad_request", f"the request's target can't be read: {error}") from None
+    gathered: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        gathered[name] = (*gathered.get(name, ()), value)
+    headers: dict[str, str] = {}
+    for key, field_value in event.headers:
+        header, text = key.decode("latin-1"), field_value.decode("latin-1")
+        headers[header] = f"{headers[header]}, {text}" if header in headers else text
+    return Request(
+        method=event.method.decode("latin-1"),
+        path=unquote(path),
+        segments=tuple([unquote(one) for one in path.split("/")[1:]]),
+        query=gathered,
+        headers=headers,
+    )
+
+
+def _checked(request: Request, version: bytes) -> Request:
+    """``request``, if it is one that we can serve; raises ``ProtocolError``."""
+    if not version.startswith(b"1."):
+        raise ProtocolError("unsupported_http_version", "only HTTP/1.1 is served here")
+    if request.get("transfer-encoding") is not None and request.get("content-length") is not None:
+        raise ProtocolError("bad_request", "a request has a content-length or a transfer-encoding, not both")
+    expected = request.tokens("expect")
+    if version != b"1.0" and set(expected) - {"100-continue"}:
+        raise ProtocolError("expectation_failed", f"the only expectation that is met here is 100-continue, not {expected[0]}")
+    return request
