@@ -8,6 +8,7 @@ from protocol.codec import to_wire
 from protocol.requests import CreateRequest
 from protocol.response import Response
 
+from .conversations import conversation_id
 from .ledger import Row
 from .models.base import Plan
 from .stages.counters import Counters
@@ -54,10 +55,12 @@ def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: i
         "frequency_penalty": request.frequency_penalty,
         "truncation": request.truncation,
         "store": request.store,
+        "background": request.background,
         "service_tier": request.service_tier if request.service_tier != "auto" else None,
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
         "previous_response_id": request.previous_response_id,
+        "conversation": None if request.conversation is None else {"id": conversation_id(request.conversation)},
     }
     return Response(
         id=response_id,

@@ -5,34 +5,30 @@ a socket does: when the client drops, the Response is cancelled, unless it was a
 append shape, which outlives its connections.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final
 
 import trio
+from attrs import evolve
 
 from protocol.codec import from_wire, parse, to_wire
 from protocol.errors import ProtocolError
-from protocol.ids import PREFIXES
-from protocol.items import Item, Message, OtherItem, text_of
+from protocol.ids import Entropy, new_id
+from protocol.items import InputText, Item, Message, OtherItem, text_of
 from protocol.requests import AppendRequest, CreateRequest
 
 from .account import Shape
+from .conversations_api import ConversationsApi, Endpoint
 from .core import Engine, Watch
 from .outbox import Outbox, Subscription
+from .paging import flag, number, page_of, shown
 from .replayed import ReplayedLog
 from .rollout import Rollout
-from .stages.pipeline import Stages
+from .stages.pipeline import Prepared, Stages
 from .transport.http import Exchange
-
-PAGE: Final = 20
-PAGE_MOST: Final = 100
-"""Items on one page, as the Responses API documents it."""
 
 SUMMARY_CHARS: Final = 4_000
 """How much of what was said a compaction keeps."""
-
-Endpoint = Callable[[Exchange, str], Awaitable[None]]
-"""Answers one request; the string is the tenant."""
 
 
 class Api:
@@ -56,6 +52,7 @@ class Api:
             ("GET", f"{responses}/{{id}}/input_items"): self.input_items,
             ("GET", "/v1/models"): self.models,
             ("GET", "/v1/models/{id}"): self.model,
+            **ConversationsApi(self._engine).endpoints(),
         }
 
     # ---- Responses
@@ -68,8 +65,6 @@ class Api:
                 "invalid_value", "background: a Response in the background is stored; store: must not be false", "store"
             )
         shape: Shape = "append" if request.continuation == "append" else "http"
-        if shape == "append" or request.background:
-            exchange.detach()
         rollout = await self._begin(request, tenant, shape)
         if request.stream:
             await self._stream(exchange, rollout, -1, holds=True)
@@ -82,11 +77,12 @@ class Api:
     async def retrieve(self, exchange: Exchange, tenant: str) -> None:
         """``GET /v1/responses/{id}``; with ``stream=true``, its events behind ``starting_after``."""
         response_id = exchange.params["id"]
-        if _flag(exchange, "stream"):
-            await self._replay(exchange, tenant, response_id, _number(exchange, "starting_after", -1, least=-1))
+        if flag(exchange, "stream"):
+            await self._replay(exchange, tenant, response_id, number(exchange, "starting_after", -1, least=-1))
             return
         rollout = self._engine.held(tenant, response_id)
         if rollout is not None:
+            rollout.touch()
             await exchange.respond(200, _shown(rollout))
         else:
             await exchange.respond(200, to_wire((await self._engine.stored(tenant, response_id)).response))
@@ -102,11 +98,11 @@ class Api:
         response_id = exchange.params["id"]
         rollout = self._engine.held(tenant, response_id)
         if rollout is None:
-            await exchange.respond(200, to_wire((await self._engine.stored(tenant, response_id)).response))
+            response = (await self._engine.stored(tenant, response_id)).response
+            _check_cancellable(response.background, (response.engine or {}).get("shape"))
+            await exchange.respond(200, to_wire(response))
             return
-        if not rollout.request.background and rollout.shape != "append":
-            message = "only a background Response can be cancelled like this; of another one drop the connection"
-            raise ProtocolError("invalid_value", message, "response_id")
+        _check_cancellable(bool(rollout.request.background), rollout.shape)
         if rollout.live:
             rollout.cancel()
         await rollout.ended.wait()
@@ -118,25 +114,23 @@ class Api:
         size = len(await exchange.body())
         request = from_wire(_object(body), AppendRequest)
         rollout = self._engine.find(tenant, exchange.params["id"])
-        number, frame = rollout.append(request, size=size)
-        await exchange.respond(200, {**parse(frame + b"}"), "sequence_number": number})
+        place, frame = rollout.append(request, size=size)
+        rollout.touch()
+        await exchange.respond(200, {**parse(frame + b"}"), "sequence_number": place})
 
     async def input_items(self, exchange: Exchange, tenant: str) -> None:
         """``GET /v1/responses/{id}/input_items``: what came from outside, in pages."""
         response_id = exchange.params["id"]
         rollout = self._engine.held(tenant, response_id)
         items = rollout.outside if rollout else (await self._engine.stored(tenant, response_id)).input
-        await exchange.respond(200, page_of([with_id(item, response_id, n) for n, item in enumerate(items)], exchange))
+        await exchange.respond(200, page_of([shown(item, response_id, n) for n, item in enumerate(items)], exchange))
 
     # ---- beside them
 
     async def input_tokens(self, exchange: Exchange, tenant: str) -> None:
         """``POST /v1/responses/input_tokens``: how many tokens the same create would render."""
-        request = await _create_request(exchange)
-        previous = None
-        if request.previous_response_id:
-            previous = await self._engine.previous(tenant, request.previous_response_id)
-        prepared = await Stages(self._services).before(request, previous, "http")
+        body = {"model": next(iter(self._services.models)), **_object(await exchange.json())}
+        prepared = await self._prepared(from_wire(body, CreateRequest), tenant)
         count = len(prepared.plan.prompt.ids)
         await exchange.respond(200, {"object": "response.input_tokens", "input_tokens": count})
 
@@ -145,16 +139,12 @@ class Api:
 
         It keeps every user message, and one compaction item with an excerpt of the rest.
         """
-        request = await _create_request(exchange)
-        previous = None
-        if request.previous_response_id:
-            previous = await self._engine.previous(tenant, request.previous_response_id)
-        prepared = await Stages(self._services).before(request, previous, "http")
-        output = _compacted(tuple(prepared.history.items), self._services.entropy(16).hex())
+        prepared = await self._prepared(await _create_request(exchange), tenant)
+        output = _compacted(prepared.history.items, self._services.entropy)
         tokens = len(prepared.plan.prompt.ids)
         usage = {
             "input_tokens": tokens,
-            "input_tokens_details": {"cached_tokens": 0},
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
             "output_tokens": 0,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": tokens,
@@ -182,23 +172,44 @@ class Api:
     # ---- inside
 
     async def _begin(self, request: CreateRequest, tenant: str, shape: Shape) -> Rollout:
-        """Start a Response and wait until it has begun; raises what it is refused with."""
+        """Start a Response and wait until it has begun; raises what it is refused with.
+
+        Cancelled, because the client is gone: the Response is cancelled too, if its shape says so, and no retry can ask for it.
+        """
         begun = trio.Event()
+        gone = False
         found: list[Rollout | ProtocolError] = []
 
         def settle(result: Rollout | ProtocolError) -> None:
             found.append(result)
             begun.set()
+            if gone and isinstance(result, Rollout) and not request.idempotency_key:
+                result.abandon()
 
         self._engine.create(request, tenant, Watch(settle, settle, settle, lambda _: None), shape=shape)
-        await begun.wait()
+        try:
+            await begun.wait()
+        except trio.Cancelled:
+            gone = True
+            if found and isinstance(found[0], Rollout) and not request.idempotency_key:
+                found[0].abandon()
+            raise
         if isinstance(found[0], ProtocolError):
             raise found[0]
         return found[0]
 
+    async def _prepared(self, request: CreateRequest, tenant: str) -> Prepared:
+        """What the stages before inference make of ``request``, which is never begun; raises ``ProtocolError``."""
+        previous = None
+        if request.previous_response_id:
+            previous = await self._engine.previous(tenant, request.previous_response_id)
+        elif request.conversation is not None:
+            previous = await self._engine.conversations.context(tenant, request.conversation)
+        return await Stages(self._services).before(request, previous, "http")
+
     async def _until_it_rests(self, rollout: Rollout) -> None:
         """Hold ``rollout`` until it has ended, or parked. Whoever holds it and goes, cancels it if its shape says so."""
-        subscription = Subscription(rollout.log, Outbox(_NoWire(), 0))
+        subscription = Subscription(rollout.log, Outbox(_NoWire(), 1))
         subscription.close()
         rollout.attach(subscription)
         try:
@@ -224,7 +235,7 @@ class Api:
             outbox = Outbox(wire, self._services.config.outbox_bytes)
             wire.on_drained(outbox.drained)
             subscription = Subscription(rollout.log, outbox, cursor=cursor)
-            if holds:
+            if holds or (rollout.shape == "append" and not rollout.controlled):
                 rollout.attach(subscription)
             else:
                 rollout.listen(subscription)
@@ -238,7 +249,7 @@ class Api:
 
 
 class _NoWire:
-    """Where the events of a Response go that is asked for as JSON."""
+    """Where the events of a Response go that is asked for as JSON: there is always room."""
 
     waiting = 0
 
@@ -264,6 +275,12 @@ def _shown(rollout: Rollout) -> dict[str, Any]:
     return shown
 
 
+def _check_cancellable(background: bool, shape: str | None) -> None:
+    if not background and shape != "append":
+        message = "only a background Response can be cancelled like this; of another one drop the connection"
+        raise ProtocolError("invalid_value", message, "response_id")
+
+
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "sostenuto"}
 
@@ -274,77 +291,24 @@ def _check_cursor(cursor: int, last: int) -> None:
         raise ProtocolError("invalid_cursor", message, "starting_after")
 
 
-# ---- pages
-
-
-def with_id(item: Item, owner: str, index: int) -> dict[str, Any]:
-    """An item as JSON, with an id: its own, or one made of its place."""
-    wire: dict[str, Any] = to_wire(item)
-    prefix = PREFIXES.get(wire["type"], "item_")
-    return {"id": f"{prefix}{owner.partition('_')[2]}{index:04x}", **wire}
-
-
-def page_of(items: Sequence[dict[str, Any]], exchange: Exchange) -> dict[str, Any]:
-    """One page of a list, as the query says: ``limit``, ``order`` (newest first by default), ``after``."""
-    order = _choice(exchange, "order", ("desc", "asc"))
-    limit = _number(exchange, "limit", PAGE, least=1, most=PAGE_MOST)
-    after = _one(exchange, "after")
-    ordered = list(items) if order == "asc" else list(reversed(items))
-    if after is not None:
-        places = [place for place, item in enumerate(ordered) if item["id"] == after]
-        if not places:
-            raise ProtocolError("invalid_value", f"after: no item {after!r} in this list", "after")
-        ordered = ordered[places[0] + 1 :]
-    data = ordered[:limit]
-    return {
-        "object": "list",
-        "data": data,
-        "first_id": data[0]["id"] if data else None,
-        "last_id": data[-1]["id"] if data else None,
-        "has_more": len(ordered) > limit,
-    }
-
-
-def _one(exchange: Exchange, name: str) -> str | None:
-    values = exchange.request.query.get(name)
-    return values[-1] if values else None
-
-
-def _flag(exchange: Exchange, name: str) -> bool:
-    return _choice(exchange, name, ("false", "true")) == "true"
-
-
-def _choice(exchange: Exchange, name: str, allowed: Sequence[str]) -> str:
-    value = _one(exchange, name) or allowed[0]
-    if value not in allowed:
-        raise ProtocolError("invalid_value", f"{name}: expected one of {', '.join(allowed)}, got {value!r}", name)
-    return value
-
-
-def _number(exchange: Exchange, name: str, default: int, *, least: int, most: int | None = None) -> int:
-    value = _one(exchange, name)
-    try:
-        number = default if value is None else int(value)
-    except ValueError:
-        raise ProtocolError("invalid_type", f"{name}: expected an integer, got {value!r}", name) from None
-    if number < least or (most is not None and number > most):
-        allowed = f"from {least} to {most}" if most is not None else f"at least {least}"
-        raise ProtocolError("invalid_value", f"{name}: must be {allowed}, got {number}", name)
-    return number
-
-
 # ---- compaction
 
 
-def _compacted(items: Iterable[Item], name: str) -> list[Item]:
+def _compacted(items: Iterable[Item], entropy: Entropy) -> list[Item]:
     users: list[Item] = []
     said: list[str] = []
     for item in items:
         if isinstance(item, Message) and item.role == "user":
-            users.append(item)
+            users.append(_as_output(item, entropy))
         elif isinstance(item, Message):
             said.append(f"{item.role}: {text_of(item.content)}")
         elif hasattr(item, "output"):
             said.append(f"{item.type}: {text_of(item.output) if not isinstance(item.output, tuple) else ''}")
     excerpt = "\n".join(said)[-SUMMARY_CHARS:]
-    return [*users, OtherItem(type="compaction", id=f"cmp_{name}", extra={"encrypted_content": excerpt})]
+    return [*users, OtherItem(type="compaction", id=f"cmp_{entropy(16).hex()}", extra={"encrypted_content": excerpt})]
+
+
+def _as_output(message: Message, entropy: Entropy) -> Message:
+    """A message with all that the Responses API gives one: a client may send it without an id, and its text alone."""
+    content = (InputText(text=message.content),) if isinstance(message.content, str) else message.content
+    return evolve(message, id=message.id or new_id("message", entropy), status=message.status or "completed", content=content)

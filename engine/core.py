@@ -18,6 +18,7 @@ from protocol.lifecycle import Phase
 from protocol.requests import CreateRequest
 
 from .account import Shape
+from .conversations import Conversations
 from .history import History
 from .logs import note
 from .rollout import Load, Rollout
@@ -79,6 +80,7 @@ class Engine:
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.conversations = Conversations(services)
         self.closing = False
         self.live: dict[str, Rollout] = {}
         """Responses that have begun and whose post-inference work is not done, by id."""
@@ -146,6 +148,7 @@ class Engine:
             tenant,
             shape=shape,
             load=load or partial(self.previous, tenant),
+            conversations=self.conversations,
             on_refused=refused,
             on_created=created,
             on_sealed=lambda _: party.ended(),
@@ -187,6 +190,8 @@ class Engine:
         while response_id in self.live:
             await self._changed.park()
         self._finished.pop(response_id, None)
+        if rollout is not None:
+            self._forget_key(rollout)
         if not await self.services.store.delete(tenant, response_id) and rollout is None:
             raise _unknown(response_id)
 
@@ -220,6 +225,8 @@ class Engine:
     def _keyed(self, request: CreateRequest, tenant: str) -> _Party | None:
         key = request.idempotency_key
         party = self._keys.get((tenant, key)) if key else None
+        if party is not None and party.rollout is not None and party.rollout.abandoned:
+            return None  # the same create again is from the client that was gone: it wants an answer
         if party is not None and party.digest != _digest(request):
             message = f"idempotency_key: {key!r} came with another body before"
             raise ProtocolError("idempotency_conflict", message, "idempotency_key")
@@ -244,8 +251,12 @@ class Engine:
             if len(self._finished) <= config.finished and ended_at >= oldest:
                 return
             _, (_, rollout) = self._finished.popitem(last=False)
-            if rollout.request.idempotency_key:
-                self._keys.pop((rollout.tenant, rollout.request.idempotency_key), None)
+            self._forget_key(rollout)
+
+    def _forget_key(self, rollout: Rollout) -> None:
+        key = rollout.tenant, rollout.request.idempotency_key or ""
+        if key in self._keys and self._keys[key].rollout is rollout:
+            del self._keys[key]
 
     async def _pulse(self) -> None:
         while True:

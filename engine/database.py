@@ -5,7 +5,7 @@ is in the next one (group commit). SQLite's WAL mode lets readers read meanwhile
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from protocol.codec import encode, from_wire, item_from_wire, parse, to_wire
 from protocol.response import Response
 
 from .ledger import Row
-from .store import Stored
+from .store import Conversation, Kept, Stored
 
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS ledger (
@@ -28,16 +28,30 @@ CREATE TABLE IF NOT EXISTS responses (
   tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, previous_id TEXT, response TEXT NOT NULL,
   items TEXT NOT NULL, stops TEXT NOT NULL, input TEXT NOT NULL, events BLOB NOT NULL,
   PRIMARY KEY (tenant, id));
+CREATE TABLE IF NOT EXISTS conversations (
+  tenant TEXT NOT NULL, id TEXT NOT NULL, created_at INTEGER NOT NULL, metadata TEXT NOT NULL, PRIMARY KEY (tenant, id));
+CREATE TABLE IF NOT EXISTS conversation_items (
+  place INTEGER PRIMARY KEY, tenant TEXT NOT NULL, conversation_id TEXT NOT NULL, id TEXT NOT NULL, stop INTEGER NOT NULL,
+  item TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS items_of_conversation ON conversation_items (tenant, conversation_id, place);
 """
 ROW_COLUMNS: Final = tuple(Row.__annotations__)
 INSERT_ROW: Final = f"INSERT INTO ledger ({', '.join(ROW_COLUMNS)}) VALUES ({', '.join(':' + name for name in ROW_COLUMNS)})"
 INSERT_RESPONSE: Final = "INSERT OR REPLACE INTO responses VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT_CONVERSATION: Final = "INSERT OR REPLACE INTO conversations VALUES (?, ?, ?, ?)"
+INSERT_ITEM: Final = """
+INSERT INTO conversation_items (tenant, conversation_id, id, stop, item)
+SELECT tenant, id, ?, ?, ? FROM conversations WHERE tenant = ? AND id = ?
+"""
+"""None, if the conversation was deleted meanwhile."""
+OF_CONVERSATION: Final = "conversation_items WHERE tenant = ? AND conversation_id = ?"
 
 
 @define(eq=False)
 class _Pending:
     sql: str
     values: Any
+    """Of one row; or a list, of many."""
     done: bool = False
     error: Exception | None = None
 
@@ -91,6 +105,48 @@ class Database:
         await self._commit("DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id))
         return True
 
+    async def put_conversation(self, conversation: Conversation) -> None:
+        """Keep a conversation; see ``Store``."""
+        metadata = encode(conversation.metadata).decode()
+        values = (conversation.tenant, conversation.id, conversation.created_at, metadata)
+        await self._commit(INSERT_CONVERSATION, values)
+
+    async def get_conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
+        """The conversation, if ``tenant`` has one of that id."""
+        query = "SELECT created_at, metadata FROM conversations WHERE tenant = ? AND id = ?"
+        for created_at, metadata in await self._query(query, tenant, conversation_id):
+            return Conversation(tenant=tenant, id=conversation_id, created_at=created_at, metadata=parse(metadata))
+        return None
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Forget a conversation and its items; whether there was one."""
+        if await self.get_conversation(tenant, conversation_id) is None:
+            return False
+        await self._commit("DELETE FROM conversations WHERE tenant = ? AND id = ?", (tenant, conversation_id))
+        await self._commit(f"DELETE FROM {OF_CONVERSATION}", (tenant, conversation_id))
+        return True
+
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[Kept]) -> bool:
+        """Add ``items`` at the end, all or none; whether there is such a conversation."""
+        if await self.get_conversation(tenant, conversation_id) is None:
+            return False
+        rows = [(one.id, one.stop, encode(to_wire(one.item)).decode(), tenant, conversation_id) for one in items]
+        await self._commit(INSERT_ITEM, rows)
+        return True
+
+    async def get_items(self, tenant: str, conversation_id: str) -> Sequence[Kept]:
+        """The items of a conversation in order; none, if there is no such conversation."""
+        query = f"SELECT id, stop, item FROM {OF_CONVERSATION} ORDER BY place"
+        found = await self._query(query, tenant, conversation_id)
+        return [Kept(item_id, item_from_wire(parse(item)), bool(stop)) for item_id, stop, item in found]
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> bool:
+        """Forget an item; whether there was one."""
+        if not await self._query(f"SELECT 1 FROM {OF_CONVERSATION} AND id = ?", tenant, conversation_id, item_id):
+            return False
+        await self._commit(f"DELETE FROM {OF_CONVERSATION} AND id = ?", (tenant, conversation_id, item_id))
+        return True
+
     async def rows(self) -> list[dict[str, Any]]:
         """The whole ledger, oldest first."""
         query = f"SELECT {', '.join(ROW_COLUMNS)} FROM ledger ORDER BY rowid"
@@ -100,6 +156,9 @@ class Database:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    async def _query(self, sql: str, *values: Any) -> Any:
+        return await self._in_thread(lambda: self._connection.execute(sql, values).fetchall())
 
     async def _commit(self, sql: str, values: Any) -> None:
         mine = _Pending(sql, values)
@@ -115,7 +174,8 @@ class Database:
         try:
             with self._connection:
                 for pending in batch:
-                    self._connection.execute(pending.sql, pending.values)
+                    many = isinstance(pending.values, list)
+                    (self._connection.executemany if many else self._connection.execute)(pending.sql, pending.values)
         except sqlite3.Error as error:
             for pending in batch:
                 pending.error = error

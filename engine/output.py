@@ -2,24 +2,30 @@
 
 One item is open at a time. Text opens a message, a reasoning piece a reasoning item, ``CallBegin`` a call; whatever begins
 closes what was open. An open item knows which events announce, stream and finish it. Calls of hosted tools are collected
-silently: their item is announced when it is whole, and finished by the loop when the tool has run.
+silently: their item is announced when it is whole, and finished by the loop when the tool has run. So are calls of the
+client's tools that are known by their type (``shell``): what they ask is an object, of which a part says nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import define, evolve
 
 from protocol import events as ev
+from protocol.codec import from_wire, parse
+from protocol.errors import ProtocolError
 from protocol.ids import Entropy, new_id
 from protocol.items import (
+    ApplyPatchCall,
     CallItem,
     CustomToolCall,
     FunctionCall,
     Item,
+    LocalShellCall,
     Message,
     OutputText,
     Reasoning,
+    ShellCall,
     SummaryText,
 )
 from protocol.lifecycle import ITEM, ItemStatus
@@ -145,12 +151,25 @@ class Output:
         call_id = chunk.call_id or new_id("call", self._entropy)
         if call_id in self._slots:
             raise base.ModelError(f"the model used the call id {call_id!r} twice in one Response")
+        if chunk.kind in _ASKED_IN:
+            self._open = _OpenTypedCall(self, chunk.kind, call_id)
+            return
         cls = _OpenFunctionCall if chunk.kind == "function_call" else _OpenCustomCall
         self._open = cls(self._emitter, self.items, self._entropy, call_id, chunk.name, self._announce_call)
 
     def _announce_call(self, call: CallItem) -> None:
         self._slots.open(call)
         self.turn.append(call)
+
+    def add_typed_call(self, kind: str, call_id: str, arguments: str) -> None:
+        """A call of a client's tool that is known by its type is whole: announce its item, and finish it."""
+        item_id = new_id(kind, self._entropy)
+        call = _typed_call(kind, item_id, call_id, arguments)
+        index = len(self.items)
+        self.items.append(call)
+        self._emitter.emit(ev.ItemAdded(index, evolve(call, status="in_progress")))
+        self._announce_call(call)
+        self._emitter.emit(ev.ItemDone(index, call))
 
     def begin_hosted(self, tool: HostedTool, arguments: str) -> None:
         """A hosted call is whole: announce its item."""
@@ -176,6 +195,40 @@ class _OpenHosted:
     def finish(self, status: ItemStatus) -> None:
         if status is ItemStatus.COMPLETED:
             self._output.begin_hosted(self._tool, "".join(self._pieces))
+
+
+class _OpenTypedCall:
+    """A call of a client's tool that is known by its type, being sampled: nothing of it is streamed."""
+
+    def __init__(self, output: Output, kind: str, call_id: str) -> None:
+        self._output = output
+        self._kind = kind
+        self._call_id = call_id
+        self._pieces: list[str] = []
+
+    def add(self, pieces: Sequence[str]) -> None:
+        self._pieces += pieces
+
+    def finish(self, status: ItemStatus) -> None:
+        if status is ItemStatus.COMPLETED:
+            self._output.add_typed_call(self._kind, self._call_id, "".join(self._pieces))
+
+
+_ASKED_IN: Final[dict[str, tuple[type[CallItem], str]]] = {
+    ShellCall.type: (ShellCall, "action"),
+    LocalShellCall.type: (LocalShellCall, "action"),
+    ApplyPatchCall.type: (ApplyPatchCall, "operation"),
+}
+"""Kinds of calls that are known by their type: their class, and the field that says what they ask."""
+
+
+def _typed_call(kind: str, item_id: str, call_id: str, arguments: str) -> CallItem:
+    cls, asked = _ASKED_IN[kind]
+    try:
+        wire = {"type": kind, "id": item_id, "call_id": call_id, "status": "completed", asked: parse(arguments)}
+        return from_wire(wire, cls)
+    except ProtocolError as error:
+        raise base.ModelError(f"the model sampled a {kind} that is none: {error.message}") from None
 
 
 class _Streamed:

@@ -30,6 +30,7 @@ from tools.spec import HostedTool
 
 from . import account
 from . import ending as endings
+from .conversations import Conversations, Visit
 from .ending import CANCELLED, COMPLETED, OUR_FAULT, SHUTDOWN, Ending, wrong_format
 from .history import History
 from .inbox import Inbox
@@ -62,6 +63,7 @@ class Rollout:
         *,
         shape: account.Shape,
         load: Load,
+        conversations: Conversations,
         on_refused: Callable[[ProtocolError], None],
         on_created: Callable[["Rollout"], None],
         on_sealed: Callable[["Rollout"], None],
@@ -79,12 +81,17 @@ class Rollout:
         """Rises at each attach; frames of clients that were attached before are refused."""
         self.log = EventLog()
         self.parks = 0
+        self.abandoned = False
+        """It was cancelled because its client had gone."""
         self.stages = Stages(services)
         self.ended = trio.Event()
         """Set when the terminal event is logged."""
         self._services = services
         self._load = load
+        self._conversations = conversations
         self._previous: Previous | None = None
+        self._visit: Visit | None = None
+        """It is in a conversation."""
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -157,6 +164,11 @@ class Rollout:
         """Whether a client listens."""
         return bool(self._subscriptions)
 
+    @property
+    def controlled(self) -> bool:
+        """Whether it answers to a client, with which it falls back or stalls."""
+        return self._controller is not None
+
     def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> tuple[int, bytes]:
         """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body.
 
@@ -200,11 +212,19 @@ class Rollout:
         else:
             self._heartbeat()
 
-    def _abandon(self) -> None:
-        """Nobody can ever read the rest."""
-        if self.live:
+    def abandon(self) -> None:
+        """Its client is gone: end it, unless it was made to outlive its client."""
+        if self.live and self.shape != "append" and not self.request.background:
+            self.abandoned = True
             self._end(CANCELLED)
             self._scope.cancel()
+
+    def touch(self) -> None:
+        """Somebody has asked for it: while no client is attached, it lives for ``detach_seconds`` from now."""
+        self._notice_deadline()
+        if self._controller is None:
+            self._detached_at = trio.current_time()
+            self._arm()
 
     def stop(self, reason: str) -> None:
         """End it because the server says so."""
@@ -243,13 +263,11 @@ class Rollout:
         """The client is gone. Without one, the Response lives on for ``detach_seconds``, or ends, if its shape says so."""
         self._notice_deadline()
         self._leave(subscription)
-        if self._controller is subscription and self.shape != "append" and not self.request.background:
-            self._controller = None
-            self._abandon()
-        elif self._controller is subscription:
+        if self._controller is subscription:
             self._controller = None
             self._detached_at = trio.current_time()
             self._arm()
+            self.abandon()
 
     def pulse(self) -> None:
         """Called now and then: if nothing was said since the last time, say that the Response is alive."""
@@ -284,9 +302,12 @@ class Rollout:
     def emit(self, event: ev.Event) -> bytes:
         """Log ``event`` and hand it to whoever listens; returns its frame's body."""
         body = self.log.append(event)
+        self._deliver(body)
+        return body
+
+    def _deliver(self, body: bytes) -> None:
         for subscription in self._subscriptions:
             subscription.deliver(body)
-        return body
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
@@ -303,13 +324,14 @@ class Rollout:
         """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
         self._times.started = trio.current_time()
         try:
-            if self.request.previous_response_id:
-                self._previous = await self._load(self.request.previous_response_id)
+            self._previous = await self._look_back()
             prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
+            self._leave_conversation()
             self._on_refused(error)
             return
         except Exception as error:
+            self._leave_conversation()
             self._on_refused(ProtocolError("server_error", "the server failed; this is its fault"))
             self._services.on_bug(error)
             return
@@ -327,6 +349,17 @@ class Rollout:
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + self._services.config.seal_seconds):
                 await self._seal()
+            self._leave_conversation()
+
+    async def _look_back(self) -> Previous | None:
+        """What the request says that comes before it."""
+        request = self.request
+        if request.previous_response_id:
+            return await self._load(request.previous_response_id)
+        if request.conversation is None or self.shape == "append":
+            return None
+        self._visit = await self._conversations.enter(self.tenant, request)
+        return self._visit.previous
 
     async def _generate(self, prepared: Prepared) -> None:
         if self.request.generate is False:
@@ -553,11 +586,14 @@ class Rollout:
         report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
         now = int(self._services.wall())
         final = endings.final(self._response, ending, self.output.items, self._usage(), now, report)
-        overlap = "overlap" in self._services.config.reuse
+        # What was said is in the conversation before the client can go on with it.
+        overlap = "overlap" in self._services.config.reuse and self._visit is None
+        last = self.log.append(endings.terminal(final))
         if not overlap:
             self._settle_late()
             await self._after(final, ending, verdict)
-        self.emit(endings.terminal(final))
+            self._leave_conversation()
+        self._deliver(last)
         self._response = final
         self._move("seal")
         if overlap:
@@ -574,9 +610,17 @@ class Rollout:
         """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
         row = account.row(self, final, ending.reason, self._services.wall())
         try:
-            await self.stages.after(row, self._to_store(final, verdict) if self.request.store is not False else None)
+            stored = self._to_store(final, verdict) if self.request.store is not False else None
+            await self.stages.after(row, stored)
+            if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
+                own = self._began_at
+                await self._visit.add(stored.items[own:], [stop - own for stop in stored.stops if stop > own])
         except Exception as error:
             self._services.on_bug(error)
+
+    def _leave_conversation(self) -> None:
+        if self._visit is not None:
+            self._visit.leave()
 
     def _to_store(self, final: Response, verdict: Verdict) -> Stored:
         previous_id = self.request.previous_response_id if self._previous and self._previous.stored else None

@@ -56,6 +56,8 @@ class Steering:
             raise Refused("response_already_completed", "the Response has ended; create another one that continues it")
         if rollout.shape != "create":
             raise Refused("steering_not_supported", "this Response takes user messages: append one")
+        if rollout.request.conversation is not None:
+            raise Refused("steering_not_supported", "a Response of a conversation can't be steered")
         if len(waiting) >= PENDING_MOST:
             raise Refused("too_many_pending_steers", f"{PENDING_MOST} steers wait already")
         self._waiting[rollout.id] = [*waiting, Steer(steer_id, items)]

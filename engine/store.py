@@ -1,13 +1,15 @@
-"""What is kept of ended Responses: the resource, and its whole context in order, so that it can be continued and replayed.
+"""What is kept of ended Responses: the resource, and its whole context in order, so that it can be continued and replayed;
+and conversations, whose items Responses begin with and add to.
 
 A stranger's id cannot be told from an unknown one (law L13): every look-up names the tenant.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from attrs import field, frozen
 
+from protocol.fields import Json
 from protocol.items import Item
 from protocol.response import Response
 
@@ -30,8 +32,28 @@ class Stored:
     """Under which id the part of the context before ``items`` is kept; None if ``items`` is the whole of it."""
 
 
+@frozen(kw_only=True)
+class Conversation:
+    """A list of items that lives on its own. ``created_at`` is Unix time, in whole seconds."""
+
+    tenant: str
+    id: str
+    created_at: int
+    metadata: Json = field(factory=dict)
+
+
+@frozen
+class Kept:
+    """An item of a conversation."""
+
+    id: str
+    item: Item
+    stop: bool = False
+    """Whether sampling stopped behind it."""
+
+
 class Store(Protocol):
-    """Where Responses are kept."""
+    """Where Responses and conversations are kept. What is written is durable when its method returns."""
 
     async def put(self, stored: Stored) -> None:
         """Keep it; durable when this returns. Cancellation may leave it kept."""
@@ -45,13 +67,39 @@ class Store(Protocol):
         """Forget a Response; whether there was one. What continues it from the store is lost with it."""
         ...
 
+    async def put_conversation(self, conversation: Conversation) -> None:
+        """Keep a conversation, or its new metadata."""
+        ...
+
+    async def get_conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
+        """The conversation, if ``tenant`` has one of that id."""
+        ...
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        """Forget a conversation and its items; whether there was one."""
+        ...
+
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[Kept]) -> bool:
+        """Add ``items`` at the end, all or none; whether there is such a conversation."""
+        ...
+
+    async def get_items(self, tenant: str, conversation_id: str) -> Sequence[Kept]:
+        """The items of a conversation in order; none, if there is no such conversation."""
+        ...
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> bool:
+        """Forget an item; whether there was one."""
+        ...
+
 
 class MemoryStore:
-    """Responses in a dictionary, the oldest dropped beyond ``limit``."""
+    """Responses in one dictionary, conversations in another; of each the oldest are dropped beyond ``limit``."""
 
     def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
         self._kept: dict[tuple[str, str], Stored] = {}
+        self._conversations: dict[tuple[str, str], Conversation] = {}
+        self._items: dict[tuple[str, str], list[Kept]] = {}
 
     async def put(self, stored: Stored) -> None:
         self._kept[stored.tenant, stored.response.id] = stored
@@ -63,6 +111,37 @@ class MemoryStore:
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         return self._kept.pop((tenant, response_id), None) is not None
+
+    async def put_conversation(self, conversation: Conversation) -> None:
+        key = conversation.tenant, conversation.id
+        self._conversations[key] = conversation
+        self._items.setdefault(key, [])
+        while len(self._conversations) > self._limit:
+            oldest = next(iter(self._conversations))
+            del self._conversations[oldest], self._items[oldest]
+
+    async def get_conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
+        return self._conversations.get((tenant, conversation_id))
+
+    async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
+        self._items.pop((tenant, conversation_id), None)
+        return self._conversations.pop((tenant, conversation_id), None) is not None
+
+    async def add_items(self, tenant: str, conversation_id: str, items: Sequence[Kept]) -> bool:
+        kept = self._items.get((tenant, conversation_id))
+        if kept is not None:
+            kept.extend(items)
+        return kept is not None
+
+    async def get_items(self, tenant: str, conversation_id: str) -> Sequence[Kept]:
+        return tuple(self._items.get((tenant, conversation_id), ()))
+
+    async def delete_item(self, tenant: str, conversation_id: str, item_id: str) -> bool:
+        kept = self._items.get((tenant, conversation_id), [])
+        left = [one for one in kept if one.id != item_id]
+        there = len(left) < len(kept)
+        kept[:] = left
+        return there
 
     def all(self) -> Iterable[Stored]:
         """Everything kept, oldest first."""

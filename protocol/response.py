@@ -12,9 +12,11 @@ ResponseStatus = Literal["queued", "in_progress", "completed", "incomplete", "fa
 
 @frozen
 class InputTokensDetails:
-    """``cached_tokens``: how many of the input tokens were reused and not rendered again."""
+    """``cached_tokens``: how many of the input tokens were reused and not rendered again; ``cache_write_tokens``: how many
+    were paid for being cached, which is none here."""
 
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
 
 
 @frozen
@@ -97,5 +99,7 @@ class Response:
     service_tier: str = "default"
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    conversation: Json | None = optional()
+    """The ``id`` of the conversation that it is a part of: only of a Response that was created with one."""
     engine: dict[str, Any] | None = optional()
     """What the engine did for this Response (parks, stage runs, tokens rendered, seconds): in the terminal event only."""

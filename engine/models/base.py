@@ -42,6 +42,10 @@ class Plan:
     prompt: Rendered
 
 
+CallKind = Literal["function_call", "custom_tool_call", "shell_call", "local_shell_call", "apply_patch_call"]
+"""The type of a call's item. The last three are tools that the API knows by their type, and that the client runs."""
+
+
 # Chunks. A piece is as long as a token where that is whole characters; else as the fewest tokens that are.
 
 
@@ -63,19 +67,20 @@ class Reasoning:
 
 @frozen
 class CallBegin:
-    """A call begins. ``kind`` is the type of its item: ``function_call`` or ``custom_tool_call``.
+    """A call begins. ``kind`` is the type of its item; ``name`` is that of a tool known by its type: ``shell``, for one.
 
     ``call_id`` is given by models that name their calls (a replayed recording); others leave it to the engine.
     """
 
     name: str
-    kind: Literal["function_call", "custom_tool_call"] = "function_call"
+    kind: CallKind = "function_call"
     call_id: str | None = None
 
 
 @frozen
 class CallPieces:
-    """Pieces of the arguments (or of a custom tool's input) of the call that has begun."""
+    """Pieces of the arguments of the call that has begun: of a custom tool its input, of a shell its ``action`` and of
+    ``apply_patch`` its ``operation``, in JSON."""
 
     pieces: Sequence[str]
     tokens: int

@@ -1,7 +1,8 @@
 """What the ``scripted`` model does without a program: programs that are made from the user's message and the tools.
 
 With a shell it looks around: it lists the folder, reads something that it saw there, and reports. Asked to run ``echo``, it
-does, so that a person sees it obey; nothing else of a message ever becomes a command.
+does, so that a person sees it obey; nothing else of a message ever becomes a command. Without a shell it calls the function
+whose name has a word in common with the message, with made-up arguments, and reports.
 """
 
 import re
@@ -40,8 +41,7 @@ def look_around(message: str, offers: Offers) -> Program:
     shell = offers.shell()
     asked = shorten(message.strip(), ASKED_CHARS)
     if shell is None:
-        answer = f"You said: “{asked}”. I am a scripted model, and this request offers no shell to look around with."
-        return _program(Say(Speech(answer)))
+        return _without_shell(message, asked, offers)
     wanted = obeyed_echo(message)
     if wanted is not None:
         report = Say(Speech(compose=lambda outputs: _report_echo(wanted, outputs)))
@@ -51,6 +51,14 @@ def look_around(message: str, offers: Offers) -> Program:
         Calls((Call(shell.name, lambda outputs: shell.write(_reading(outputs.last))),)),
         Say(Speech(compose=lambda outputs: _report(asked, shell, outputs))),
     )
+
+
+def _without_shell(message: str, asked: str, offers: Offers) -> Program:
+    call = offers.named_in(message)
+    if call is None:
+        answer = f"You said: “{asked}”. I am a scripted model, and this request offers no shell to look around with."
+        return _program(Say(Speech(answer)))
+    return _program(Calls((call,)), Say(Speech(compose=lambda outputs: _report_call(asked, call, outputs))))
 
 
 def _program(*steps: Step) -> Program:
@@ -92,6 +100,12 @@ def _report_echo(command: str, outputs: Outputs) -> str:
     if outputs.last is None:
         return f"I would have run `{command}`, but could not."
     return f"I ran `{command}`, and it printed:\n\n{_quoted(outputs.last)}"
+
+
+def _report_call(asked: str, call: Call, outputs: Outputs) -> str:
+    if outputs.last is None:
+        return f"You said: “{asked}”. I would have called {call.name}, but could not."
+    return f"You said: “{asked}”. I called {call.name}, and it returned:\n\n{_quoted(outputs.last)}"
 
 
 def _report(asked: str, shell: Shell, outputs: Outputs) -> str:

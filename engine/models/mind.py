@@ -34,14 +34,14 @@ from protocol.items import (
     text_of,
 )
 
-from .base import CallBegin, ModelError, Plan, Stop
+from .base import CallBegin, CallKind, ModelError, Plan, Stop
 from .lookaround import echo, look_around
 from .memory import Memory
 from .offers import Offers
 from .outputs import has_failed, text_of_output
 from .pacing import RandomWords, TextWords, Utterance, Words
 from .place import Place, Point, advance, beginning, settle
-from .program import Call, CallKind, End, Fail, Program, ProgramError, Reason, Say, Speech, Wait, find_program
+from .program import CODE_OF_FAULT, Call, End, Fail, Program, ProgramError, Reason, Say, Speech, Wait, find_program
 
 LOOKAHEAD: Final = 64
 """How many points an item may lie ahead, because what is between was dropped from the history."""
@@ -245,7 +245,7 @@ class Mind:
 
 def malformed(error: ProgramError) -> ModelError:
     """What the client is told of a program that can't be read."""
-    return ModelError(f"the program can't be read: {error}", code="invalid_value", fault="request")
+    return ModelError(f"the program can't be read: {error}", code=CODE_OF_FAULT["request"], fault="request")
 
 
 def _texts(message: Message) -> list[str]:

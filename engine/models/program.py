@@ -7,7 +7,7 @@ what is not understood is an error with its path (``program[2].call.name``), nev
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from attrs import field, frozen
 
@@ -15,6 +15,7 @@ from protocol import codec
 from protocol.errors import ProtocolError
 from protocol.limits import QUOTED_CHARS
 
+from .base import CallKind
 from .outputs import Output, Outputs
 from .patterns import Pattern, PatternError, read
 
@@ -31,18 +32,18 @@ CALLS: Final = 10_000
 """Of one step. Real models stop below a hundred."""
 
 NAME_CHARS: Final = 256
+KINDS: Final[tuple[CallKind, ...]] = get_args(CallKind)
 QUOTED_OUTPUT_CHARS: Final = 2_000
 """What ``{{output}}`` gives of a tool's output."""
 
 MAX_RATE: Final = 1_000_000
 """Tokens per second. Faster is what having no pace is for."""
 
-CallKind = Literal["function_call", "custom_tool_call"]
 EndReason = Literal["end", "max_output_tokens", "content_filter"]
 Fault = Literal["request", "busy", "broken"]
-CODE_OF_FAULT: Final[dict[Fault, str]] = {
-    "request": "invalid_value",
-    "busy": "model_busy",
+CODE_OF_FAULT: Final[dict[Fault, str]] = {  # codes that the Responses API has: typed clients know no others
+    "request": "invalid_prompt",
+    "busy": "rate_limit_exceeded",
     "broken": "server_error",
 }
 
@@ -318,7 +319,10 @@ def _call(value: Any, path: str) -> Call:
         arguments = codec.encode(arguments).decode()
     kind: CallKind | None = None
     if "kind" in value:
-        kind = _one_of(value["kind"], ("function_call", "custom_tool_call"), f"{path}.kind")
+        kind = _one_of(value["kind"], KINDS, f"{path}.kind")
+        expected = kind.removesuffix("_call") if kind not in ("function_call", "custom_tool_call") else name
+        if name != expected:
+            raise ProgramError(f"{path}.name", f"the tool of a {kind} is called {expected}, got {_shown(name)}")
     return Call(name, arguments, kind)
 
 

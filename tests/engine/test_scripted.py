@@ -299,7 +299,7 @@ class Reference:
                 for _ in range(step["repeat"]):
                     yield from self.run(step["steps"])
             elif "fail" in step:
-                yield from self.stop("failed: busy, model_busy, later")
+                yield from self.stop("failed: busy, rate_limit_exceeded, later")
             else:
                 if step["stop"] == "end":
                     yield from self.wait()
@@ -554,7 +554,7 @@ def test_a_malformed_program_fails_where_it_comes() -> None:
     bad = user('{"program": [{"say": 1}]}')
     with pytest.raises(ModelError, match=r"program\[0\]\.say: expected a text") as caught:
         ask([bad, user("well?")])
-    assert (caught.value.fault, caught.value.code) == ("request", "invalid_value")
+    assert (caught.value.fault, caught.value.code) == ("request", "invalid_prompt")
     assert text_in(ask([bad, program({"say": "better"})])) == "better"
 
     async def live() -> list[Chunk]:
@@ -563,7 +563,7 @@ def test_a_malformed_program_fails_where_it_comes() -> None:
             await sampler.extend(Rendered((bad,), ()))
             return await turn(sampler)
 
-    assert "invalid_value" in trio.run(live)[-1].reason
+    assert "invalid_prompt" in trio.run(live)[-1].reason
 
 
 def test_after_a_stop_it_stays_stopped() -> None:

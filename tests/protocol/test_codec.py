@@ -194,7 +194,7 @@ def test_usage_has_all_totals_and_details() -> None:
         "input_tokens": 3,
         "output_tokens": 2,
         "total_tokens": 5,
-        "input_tokens_details": {"cached_tokens": 1},
+        "input_tokens_details": {"cached_tokens": 1, "cache_write_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 2},
     }
 
