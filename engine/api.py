@@ -228,7 +228,7 @@ class Api:
                 rollout.attach(subscription)
             else:
                 rollout.listen(subscription)
-            subscription.catch_up()
+            subscription.start()
             try:
                 await rollout.ended.wait()
                 await subscription.all_sent()
@@ -244,6 +244,9 @@ class _NoWire:
 
     def put(self, frame: bytes) -> None:
         """Nowhere."""
+
+    def flush(self) -> None:
+        """Nothing."""
 
 
 async def _create_request(exchange: Exchange) -> CreateRequest:

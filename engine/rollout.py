@@ -13,6 +13,7 @@ is sent from one place (``_seal``), whatever happened before (law L2).
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import trio
 from attrs import evolve
@@ -43,12 +44,16 @@ from .policy import Verdict
 from .services import Services
 from .stages import rendering
 from .stages.answer_format import deviation
-from .stages.pipeline import Prepared, Previous, Stages
+from .stages.pipeline import Prepared, Previous, Stages, at_once
 from .stages.validate import callable_tools
 from .store import Stored
 
 Load = Callable[[str], Awaitable[Previous]]
 """Gives the Response of that id, to be continued; raises ``ProtocolError``."""
+
+
+RUN: Final = 64
+"""Deltas that are handed on at once: some 10 KiB, so that an outbox is never much over its limit."""
 
 
 class Rollout:
@@ -85,6 +90,7 @@ class Rollout:
         self._services = services
         self._load = load
         self._previous: Previous | None = None
+        self._prepared: Prepared | None = None
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -285,35 +291,57 @@ class Rollout:
         """Log ``event`` and hand it to whoever listens; returns its frame's body."""
         body = self.log.append(event)
         for subscription in self._subscriptions:
-            subscription.deliver(body)
+            subscription.deliver((body,))
         return body
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
-        delta = self.log.delta
-        subscriptions = self._subscriptions
-        for piece in pieces:
-            body = delta(text, piece)
-            for subscription in subscriptions:
-                subscription.deliver(body)
+        for start in range(0, len(pieces), RUN):
+            bodies = self.log.deltas(text, pieces[start : start + RUN])
+            for subscription in self._subscriptions:
+                subscription.deliver(bodies)
+
+    def _flush(self) -> None:
+        """Send what was emitted, before the loop waits for something."""
+        for subscription in self._subscriptions:
+            subscription.outbox.flush()
 
     # ---- the loop
 
-    async def run(self) -> None:
-        """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+    def start(self, previous: Previous | None) -> bool:
+        """Begin at once, if nothing has to be waited for; else ``run`` begins. Returns whether ``run`` is to be called.
+
+        ``previous`` is the Response that this one continues, if it is at hand.
+        """
         self._times.started = trio.current_time()
+        self._previous = previous
+        missing = self.request.previous_response_id is not None and previous is None
+        if missing or self.stages.takes_long(self.request, previous):
+            return True
+        return at_once(self._prepare())
+
+    async def _prepare(self) -> bool:
+        """The stages before inference, and the beginning; false if the request was refused."""
         try:
-            if self.request.previous_response_id:
+            if self.request.previous_response_id is not None and self._previous is None:
                 self._previous = await self._load(self.request.previous_response_id)
             prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
             self._on_refused(error)
-            return
+            return False
         except Exception as error:
             self._on_refused(ProtocolError("server_error", "the server failed; this is its fault"))
             self._services.on_bug(error)
-            return
+            return False
         self._begin(prepared)
+        return True
+
+    async def run(self) -> None:
+        """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+        if self._prepared is None and not await self._prepare():
+            return
+        assert self._prepared is not None
+        prepared, self._prepared = self._prepared, None
         try:
             with self._scope:
                 await self._generate(prepared)
@@ -363,6 +391,7 @@ class Rollout:
             reason = self._take(chunks)
             if reason is not None:
                 return reason
+            self._flush()
             if self._controller is not None:
                 await self._controller.outbox.room()
 
@@ -459,6 +488,7 @@ class Rollout:
         self._move("start")
         self.id = new_id("response", self._services.entropy)
         self._times.since = trio.current_time()
+        self._prepared = prepared
         self._model, self._history = prepared.model, prepared.history
         self._began_at = len(self._history.items) - len(prepared.new)
         self._outside += prepared.new
@@ -467,7 +497,9 @@ class Rollout:
         self._callable = callable_tools(prepared.plan.tool_choice)
         self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
+        self._on_refused = self._on_created = _nobody  # they hold on to what the socket knew
         self.emit(ev.Created(self._response))
+        self._flush()
         self.emit(ev.InProgress(self._response))
         if self._controller is None:
             self._detached_at = trio.current_time()
@@ -480,6 +512,7 @@ class Rollout:
         self._times.since = trio.current_time()
         self._arm()
         self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
+        self._flush()
         self._resting.unpark_all()
 
     def _resume(self) -> None:
@@ -558,6 +591,7 @@ class Rollout:
             self._settle_late()
             await self._after(final, ending, verdict)
         self.emit(endings.terminal(final))
+        self._flush()
         self._response = final
         self._move("seal")
         if overlap:
@@ -622,3 +656,7 @@ def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Map
     """The hosted tools that the request asks for, by type."""
     asked = {tool.type for tool in request.tools}
     return {name: tool for name, tool in hosted.items() if name in asked}
+
+
+def _nobody(_: object) -> None:
+    """Who is told what cannot happen any more."""

@@ -169,7 +169,7 @@ class Session:
         accepted = AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id)
         self._outbox.put(encode(accepted))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
-        subscription.catch_up()
+        subscription.start()
 
     def _target(self, response_id: str | None, stream_id: str | None) -> tuple[Rollout, int | None]:
         """The Response that a frame means, and the epoch at which this socket attached to it, if it ever did."""
@@ -220,16 +220,18 @@ class Session:
             self._lanes.done(lane)
 
         try:
-            self._engine.create(request, self._tenant, Watch(refused, created, joined, ended), shape=shape, load=self._load)
+            watch = Watch(refused, created, joined, ended)
+            previous = self._cached(request.previous_response_id)
+            self._engine.create(request, self._tenant, watch, shape=shape, previous=previous)
         except ProtocolError as error:
             refused(error)
 
-    async def _load(self, response_id: str) -> Previous:
-        """The Response to continue: the latest of a lane of this socket, else a stored one."""
+    def _cached(self, response_id: str | None) -> Previous | None:
+        """The Response to continue, if it is the latest of a lane of this socket."""
         for latest in self._latest.values():
             if latest.response_id == response_id:
                 return latest.previous
-        return await self._engine.previous(self._tenant, response_id)
+        return None
 
     def _evict(self, lane: str | None, response_id: str | None) -> None:
         """A continuation has failed: its lane forgets the Response that it named. A fork leaves the other lane's alone."""
