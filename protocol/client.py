@@ -311,7 +311,7 @@ class ClientState:
             self.open_calls.pop(call_id, None)
         for sent in self._sent:
             # Without call ids only the first acknowledgement tells: a duplicate's may be of an earlier message.
-            if set(sent.call_ids) == set(call_ids):
+            if set(sent.call_ids) == set(call_ids) and (call_ids or not duplicate):
                 self._sent.remove(sent)
                 break
         if not frame["pending"] and not duplicate:
