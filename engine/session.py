@@ -8,6 +8,7 @@ the reader always reads. A frame that is wrong is answered with an error frame, 
 from collections.abc import Callable
 from typing import Any
 
+import trio
 from attrs import frozen
 
 from protocol.codec import client_message, encode, lane_suffix, parse, seal
@@ -64,6 +65,8 @@ class Session:
         """The connection's cache: of each lane the Response that ended last. It goes with the socket."""
         self._closed = False
         self._size = 0
+        self.asked_at = trio.current_time()
+        """When the last frame came."""
         self._handlers: dict[type, Callable[[Any], None]] = {
             CreateRequest: self._create,
             AppendRequest: self._append,
@@ -80,6 +83,7 @@ class Session:
 
     def handle(self, message: str | bytes) -> None:
         """Take one frame. Whatever is wrong with it is answered; nothing is raised."""
+        self.asked_at = trio.current_time()
         frame: Any = None
         try:
             frame = self._read(message)

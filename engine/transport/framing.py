@@ -25,6 +25,10 @@ TEXT_FRAME: Final = 0x81
 """First byte of a text frame: FIN, opcode 1."""
 
 
+PING: Final = b"\x89\x00"
+"""A ping without a payload."""
+
+
 def text_frame(payload: bytes) -> bytes:
     """``payload`` (UTF-8) as one unmasked text frame: RFC 6455, section 5.2."""
     size = len(payload)
@@ -60,6 +64,8 @@ class FrameStream(trio.abc.Stream):
         self._closing = False
         self._broken = False
         self._on_drained: Callable[[], None] = _nothing
+        self.received_at = trio.current_time()
+        """When something last came, if only a pong."""
         self._farewell: Callable[[], bytes] = bytes
 
     def on_drained(self, notify: Callable[[], None]) -> None:
@@ -81,6 +87,20 @@ class FrameStream(trio.abc.Stream):
             return
         self._buffer += text_frame(payload)
         self._wake.set()
+
+    def ping(self) -> None:
+        """Ask the peer whether it is there: RFC 6455, section 5.5.2. Whatever comes then shows in ``received_at``."""
+        self._put_control(PING)
+
+    def close(self, code: int) -> None:
+        """Begin the closing handshake; nothing is put after it. The peer's answer ends the connection."""
+        self._put_control(close_frame(code))
+        self._closing = True
+
+    def _put_control(self, frame: bytes) -> None:
+        if not (self._closing or self._broken):
+            self._buffer += frame
+            self._wake.set()
 
     def flush(self) -> None:
         """Write now what the kernel takes without waiting, and leave the rest to the writer; never blocks."""
@@ -121,7 +141,9 @@ class FrameStream(trio.abc.Stream):
             await trio.lowlevel.checkpoint()
             head, self._head = self._head, b""
             return head
-        return await self._raw.receive_some(max_bytes)
+        data = await self._raw.receive_some(max_bytes)
+        self.received_at = trio.current_time()
+        return data
 
     async def write(self) -> None:
         """The writer: run it as a task for as long as the connection lives.

@@ -220,7 +220,8 @@ def test_what_cannot_be_encoded_raises(text: str) -> None:
 
 def test_an_error_frame_is_nested_and_flat() -> None:
     error = ProtocolError("tool_call_not_found", "no call", "input[0]")
-    frame = ErrorEvent(error, "resp_1", "lane", retry_after=2).to_wire()
+    append = {"call_ids": ["call_1"], "idempotency_key": None}
+    frame = ErrorEvent(error, "resp_1", "lane", append).to_wire()
     same = {"code": "tool_call_not_found", "message": "no call", "param": "input[0]", "work": "not_started"}
     assert frame == {
         "type": "error",
@@ -228,9 +229,13 @@ def test_an_error_frame_is_nested_and_flat() -> None:
         **same,
         "response_id": "resp_1",
         "stream_id": "lane",
-        "headers": {"retry-after": "2"},
+        "append": append,
         "error": {"type": "invalid_request_error", **same},
     }
+
+
+def test_errors_that_pass_by_themselves_say_when_to_try_again() -> None:
+    assert ErrorEvent(ProtocolError("queue_full", "full")).to_wire()["headers"] == {"retry-after": "1"}
 
 
 def test_arguments_are_compared_as_json() -> None:
