@@ -109,7 +109,7 @@ class Api:
             raise ProtocolError("invalid_value", message, "response_id")
         if rollout.live:
             rollout.cancel()
-        await rollout.ended.wait()
+        await rollout.over()
         await exchange.respond(200, _shown(rollout))
 
     async def append(self, exchange: Exchange, tenant: str) -> None:
@@ -230,7 +230,7 @@ class Api:
                 rollout.listen(subscription)
             subscription.start()
             try:
-                await rollout.ended.wait()
+                await rollout.over()
                 await subscription.all_sent()
             finally:
                 outbox.close()

@@ -59,6 +59,55 @@ RUN: Final = 64
 class Rollout:
     """One Response. Its public methods but ``run`` are plain functions: they decide at once, and nothing can cut them."""
 
+    __slots__ = (
+        "_beats",
+        "_began_at",
+        "_cached_tokens",
+        "_callable",
+        "_client_tool",
+        "_controller",
+        "_detached_at",
+        "_ending",
+        "_held_bytes",
+        "_history",
+        "_holds",
+        "_hosted",
+        "_inbox",
+        "_input_tokens",
+        "_load",
+        "_model",
+        "_moved",
+        "_muted",
+        "_on_created",
+        "_on_ended",
+        "_on_refused",
+        "_on_sealed",
+        "_outside",
+        "_parked_for",
+        "_prepared",
+        "_previous",
+        "_response",
+        "_scope",
+        "_services",
+        "_settled",
+        "_slots",
+        "_steered",
+        "_subscriptions",
+        "_times",
+        "_turn_open",
+        "_waits_for",
+        "epoch",
+        "id",
+        "log",
+        "output",
+        "parks",
+        "phase",
+        "request",
+        "shape",
+        "stages",
+        "tenant",
+    )
+
     def __init__(
         self,
         services: Services,
@@ -85,8 +134,6 @@ class Rollout:
         self.log = EventLog()
         self.parks = 0
         self.stages = Stages(services)
-        self.ended = trio.Event()
-        """Set when the terminal event is logged."""
         self._services = services
         self._load = load
         self._previous: Previous | None = None
@@ -111,9 +158,9 @@ class Rollout:
         self._times = account.Times()
         self._parked_for: str = ""
         self._waits_for: tuple[ev.Stub, ...] = ()
-        self._resting = trio.lowlevel.ParkingLot()
         self._detached_at = math.inf
-        self._user = trio.lowlevel.ParkingLot()
+        self._moved = trio.lowlevel.ParkingLot()
+        """Where those wait who want to know of its phases, or of what the user says."""
         self._holds = shape == "append" and (request.hold or services.config.hold) == "conversation"
         self._ending: Ending | None = None
         self._response: Response | None = None
@@ -184,7 +231,7 @@ class Rollout:
             self._resume()
         elif self._parked_for == "user" and self._inbox.has_messages:
             self._resume()
-            self._user.unpark_all()
+            self._moved.unpark_all()
         return number, body
 
     def cancel(self, *, epoch: int | None = None) -> None:
@@ -202,7 +249,7 @@ class Rollout:
         self._holds = False  # of no account in the shapes that never hold
         if self._parked_for == "user":
             self._resume()
-            self._user.unpark_all()
+            self._moved.unpark_all()
         else:
             self._heartbeat()
 
@@ -283,7 +330,12 @@ class Rollout:
     async def rests(self) -> None:
         """Wait until it has parked or ended. Cancellation leaves nothing behind."""
         while self.phase not in (Phase.PARKED, Phase.ENDED):
-            await self._resting.park()
+            await self._moved.park()
+
+    async def over(self) -> None:
+        """Wait until its terminal event is logged. Cancellation leaves nothing behind."""
+        while self.phase is not Phase.ENDED:
+            await self._moved.park()
 
     # ---- events
 
@@ -423,8 +475,12 @@ class Rollout:
         if self.shape != "append" and self._slots.pending:
             await self._ask_all([call for call in calls if isinstance(call, HostedCall)])
             return None
+        if not calls:
+            return ()
         if self._slots.pending:
             self._park("tools", self._slots.stubs)
+        if len(calls) == 1:
+            return (await self._ask(calls[0]),)  # the common case, without the tasks of the other
         results = await self._ask_all(calls)
         return tuple(sorted(results, key=lambda item: not isinstance(item, FileSearchCall)))
 
@@ -435,12 +491,9 @@ class Rollout:
         async def ask(place: int, call: SampledCall) -> None:
             results[place] = await self._ask(call)
 
-        if len(calls) == 1:
-            await ask(0, calls[0])
-        elif calls:
-            async with trio.open_nursery() as nursery:
-                for place, call in enumerate(calls):
-                    nursery.start_soon(ask, place, call)
+        async with trio.open_nursery() as nursery:
+            for place, call in enumerate(calls):
+                nursery.start_soon(ask, place, call)
         return [results[place] for place in range(len(calls))]
 
     async def _ask(self, call: SampledCall) -> Item:
@@ -460,7 +513,7 @@ class Rollout:
         if self._holds:
             self._park("user", (ev.Stub("message", role="user"),))
             while self._holds and not self._inbox.has_messages:
-                await self._user.park()
+                await self._moved.park()
         return not self._inbox.has_messages
 
     async def _admit(self, results: tuple[Item, ...]) -> Rendered:
@@ -513,7 +566,7 @@ class Rollout:
         self._arm()
         self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
         self._flush()
-        self._resting.unpark_all()
+        self._moved.unpark_all()
 
     def _resume(self) -> None:
         self._move("resume")
@@ -596,8 +649,7 @@ class Rollout:
         self._move("seal")
         if overlap:
             self._settle_late()
-        self.ended.set()
-        self._resting.unpark_all()
+        self._moved.unpark_all()
         self._on_sealed(self)
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
         if overlap:
