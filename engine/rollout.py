@@ -61,6 +61,7 @@ class Rollout:
 
     __slots__ = (
         "_beats",
+        "_begins",
         "_began_at",
         "_cached_tokens",
         "_callable",
@@ -174,6 +175,7 @@ class Rollout:
         self._held_bytes = 0
         self._beats = -1
         self._turn_open = False
+        self._begins = False
         self._steered = False
         self._callable: frozenset[str] | None = None
         self._muted = False
@@ -352,6 +354,9 @@ class Rollout:
             bodies = self.log.deltas(text, pieces[start : start + RUN])
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
+            if self._begins:
+                self._begins = False
+                self._flush()  # the first of a burst does not wait for the rest
 
     def _flush(self) -> None:
         """Send what was emitted, before the loop waits for something."""
@@ -435,7 +440,7 @@ class Rollout:
     async def _sample(self, sampler: Sampler) -> StopReason | str:
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
-        self._turn_open = True
+        self._turn_open = self._begins = True
         while True:
             started = trio.current_time()
             chunks = await sampler.receive()
