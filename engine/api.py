@@ -17,7 +17,7 @@ from protocol.items import Item, Message, OtherItem, text_of
 from protocol.requests import AppendRequest, CreateRequest
 
 from .account import Shape
-from .core import Engine, Watch
+from .core import Engine
 from .outbox import Outbox, Subscription
 from .replayed import ReplayedLog
 from .rollout import Rollout
@@ -183,18 +183,9 @@ class Api:
 
     async def _begin(self, request: CreateRequest, tenant: str, shape: Shape) -> Rollout:
         """Start a Response and wait until it has begun; raises what it is refused with."""
-        begun = trio.Event()
-        found: list[Rollout | ProtocolError] = []
-
-        def settle(result: Rollout | ProtocolError) -> None:
-            found.append(result)
-            begun.set()
-
-        self._engine.create(request, tenant, Watch(settle, settle, settle, lambda _: None), shape=shape)
-        await begun.wait()
-        if isinstance(found[0], ProtocolError):
-            raise found[0]
-        return found[0]
+        waiting = _Waiting()
+        self._engine.create(request, tenant, waiting, shape=shape)
+        return await waiting.rollout()
 
     async def _until_it_rests(self, rollout: Rollout) -> None:
         """Hold ``rollout`` until it has ended, or parked. Whoever holds it and goes, cancels it if its shape says so."""
@@ -235,6 +226,34 @@ class Api:
             finally:
                 outbox.close()
                 rollout.detach(subscription)
+
+
+class _Waiting:
+    """Waits for a Response to begin."""
+
+    def __init__(self) -> None:
+        self._settled = trio.Event()
+        self._found: Rollout | ProtocolError | None = None
+
+    async def rollout(self) -> Rollout:
+        """The Response; raises what it is refused with."""
+        await self._settled.wait()
+        if not isinstance(self._found, Rollout):
+            raise self._found or RuntimeError("neither begun nor refused")
+        return self._found
+
+    def refused(self, error: ProtocolError) -> None:
+        self._found = error
+        self._settled.set()
+
+    def created(self, rollout: Rollout) -> None:
+        self._found = rollout
+        self._settled.set()
+
+    joined = created
+
+    def ended(self, rollout: Rollout) -> None:
+        """Nothing to do: whoever waits for the end waits for the Response itself."""
 
 
 class _NoWire:

@@ -4,12 +4,12 @@ Rollouts run here and not in the connection that created them, because a Respons
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
+from typing import Protocol
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
@@ -25,17 +25,20 @@ from .stages.pipeline import Previous
 from .store import Stored
 
 
-@frozen
-class Watch:
-    """What whoever created a Response wants to know of it. None of these may raise."""
+class Watch(Protocol):
+    """Whoever created a Response, and wants to know of it. None of these may raise."""
 
-    refused: Callable[[ProtocolError], None]
-    created: Callable[[Rollout], None]
-    """Before the first event."""
-    joined: Callable[[Rollout], None]
-    """Instead of it: the same create, by its idempotency key, has made this Response before."""
-    ended: Callable[[Rollout], None]
-    """After the terminal event."""
+    def refused(self, error: ProtocolError) -> None:
+        """There is no Response."""
+
+    def created(self, rollout: Rollout) -> None:
+        """Before the first event."""
+
+    def joined(self, rollout: Rollout) -> None:
+        """Instead of it: the same create, by its idempotency key, has made this Response before."""
+
+    def ended(self, rollout: Rollout) -> None:
+        """After the terminal event."""
 
 
 class _Party:

@@ -40,6 +40,14 @@ class Wire(Protocol):
 class Outbox:
     """What one socket has still to send, and who waits for it to drain."""
 
+    __slots__ = (
+        "_behind",
+        "_limit",
+        "_lot",
+        "_wire",
+        "closed",
+    )
+
     def __init__(self, wire: Wire, limit: int) -> None:
         self._wire = wire
         self._limit = limit

@@ -61,8 +61,8 @@ class Rollout:
 
     __slots__ = (
         "_beats",
-        "_begins",
         "_began_at",
+        "_begins",
         "_cached_tokens",
         "_callable",
         "_client_tool",

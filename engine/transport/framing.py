@@ -52,6 +52,22 @@ what waits, in one system call, which costs more than two ticks."""
 class FrameStream(trio.abc.Stream):
     """A buffered stream. ``head`` is what was read from ``raw`` already, and is given to the reader first."""
 
+    __slots__ = (
+        "_broken",
+        "_buffer",
+        "_close_seconds",
+        "_closing",
+        "_farewell",
+        "_head",
+        "_idle",
+        "_on_drained",
+        "_raw",
+        "_send_seconds",
+        "_wake",
+        "_writing",
+        "received_at",
+    )
+
     def __init__(self, raw: trio.abc.Stream, head: bytes, *, send_seconds: float, close_seconds: float) -> None:
         self._raw = raw
         self._head = head

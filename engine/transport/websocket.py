@@ -49,6 +49,15 @@ class Peer(Protocol):
 class Socket:
     """A WebSocket that was accepted. ``beat`` is called now and then, by one task for all sockets."""
 
+    __slots__ = (
+        "_config",
+        "_connection",
+        "_expires",
+        "_frames",
+        "_peer",
+        "_scope",
+    )
+
     def __init__(
         self, connection: WebSocketConnection, frames: FrameStream, peer: Peer, scope: trio.CancelScope, config: Config
     ) -> None:
