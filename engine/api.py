@@ -19,7 +19,7 @@ from protocol.requests import AppendRequest, CreateRequest
 
 from .account import Shape
 from .conversations_api import ConversationsApi, Endpoint
-from .core import Engine, Watch
+from .core import Engine
 from .outbox import Outbox, Subscription
 from .paging import flag, number, page_of, shown
 from .replayed import ReplayedLog
@@ -105,7 +105,7 @@ class Api:
         _check_cancellable(bool(rollout.request.background), rollout.shape)
         if rollout.live:
             rollout.cancel()
-        await rollout.ended.wait()
+        await rollout.over()
         await exchange.respond(200, _shown(rollout))
 
     async def append(self, exchange: Exchange, tenant: str) -> None:
@@ -176,27 +176,13 @@ class Api:
 
         Cancelled, because the client is gone: the Response is cancelled too, if its shape says so, and no retry can ask for it.
         """
-        begun = trio.Event()
-        gone = False
-        found: list[Rollout | ProtocolError] = []
-
-        def settle(result: Rollout | ProtocolError) -> None:
-            found.append(result)
-            begun.set()
-            if gone and isinstance(result, Rollout) and not request.idempotency_key:
-                result.abandon()
-
-        self._engine.create(request, tenant, Watch(settle, settle, settle, lambda _: None), shape=shape)
+        waiting = _Waiting(keeps=request.idempotency_key is not None)
+        self._engine.create(request, tenant, waiting, shape=shape)
         try:
-            await begun.wait()
+            return await waiting.rollout()
         except trio.Cancelled:
-            gone = True
-            if found and isinstance(found[0], Rollout) and not request.idempotency_key:
-                found[0].abandon()
+            waiting.give_up()
             raise
-        if isinstance(found[0], ProtocolError):
-            raise found[0]
-        return found[0]
 
     async def _prepared(self, request: CreateRequest, tenant: str) -> Prepared:
         """What the stages before inference make of ``request``, which is never begun; raises ``ProtocolError``."""
@@ -239,13 +225,51 @@ class Api:
                 rollout.attach(subscription)
             else:
                 rollout.listen(subscription)
-            subscription.catch_up()
+            subscription.start()
             try:
-                await rollout.ended.wait()
+                await rollout.over()
                 await subscription.all_sent()
             finally:
                 outbox.close()
                 rollout.detach(subscription)
+
+
+class _Waiting:
+    """Waits for a Response to begin. ``keeps``: the Response may be asked for again, so it stays when nobody waits."""
+
+    def __init__(self, *, keeps: bool) -> None:
+        self._settled = trio.Event()
+        self._found: Rollout | ProtocolError | None = None
+        self._keeps = keeps
+        self._gone = False
+
+    async def rollout(self) -> Rollout:
+        """The Response; raises what it is refused with."""
+        await self._settled.wait()
+        if not isinstance(self._found, Rollout):
+            raise self._found or RuntimeError("neither begun nor refused")
+        return self._found
+
+    def give_up(self) -> None:
+        """The client is gone."""
+        self._gone = True
+        if isinstance(self._found, Rollout) and not self._keeps:
+            self._found.abandon()
+
+    def refused(self, error: ProtocolError) -> None:
+        self._found = error
+        self._settled.set()
+
+    def created(self, rollout: Rollout) -> None:
+        self._found = rollout
+        self._settled.set()
+        if self._gone:
+            self.give_up()
+
+    joined = created
+
+    def ended(self, rollout: Rollout) -> None:
+        """Nothing to do: whoever waits for the end waits for the Response itself."""
 
 
 class _NoWire:
@@ -255,6 +279,9 @@ class _NoWire:
 
     def put(self, frame: bytes) -> None:
         """Nowhere."""
+
+    def flush(self) -> None:
+        """Nothing."""
 
 
 async def _create_request(exchange: Exchange) -> CreateRequest:

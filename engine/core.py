@@ -4,13 +4,12 @@ Rollouts run here and not in the connection that created them, because a Respons
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
-from typing import NoReturn
+from typing import Protocol
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
@@ -21,23 +20,26 @@ from .account import Shape
 from .conversations import Conversations
 from .history import History
 from .logs import note
-from .rollout import Load, Rollout
+from .rollout import Rollout
 from .services import Services
 from .stages.pipeline import Previous
 from .store import Stored
 
 
-@frozen
-class Watch:
-    """What whoever created a Response wants to know of it. None of these may raise."""
+class Watch(Protocol):
+    """Whoever created a Response, and wants to know of it. None of these may raise."""
 
-    refused: Callable[[ProtocolError], None]
-    created: Callable[[Rollout], None]
-    """Before the first event."""
-    joined: Callable[[Rollout], None]
-    """Instead of it: the same create, by its idempotency key, has made this Response before."""
-    ended: Callable[[Rollout], None]
-    """After the terminal event."""
+    def refused(self, error: ProtocolError) -> None:
+        """There is no Response."""
+
+    def created(self, rollout: Rollout) -> None:
+        """Before the first event."""
+
+    def joined(self, rollout: Rollout) -> None:
+        """Instead of it: the same create, by its idempotency key, has made this Response before."""
+
+    def ended(self, rollout: Rollout) -> None:
+        """After the terminal event."""
 
 
 class _Party:
@@ -116,10 +118,12 @@ class Engine:
 
     # ---- Responses
 
-    def create(self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, load: Load | None = None) -> None:
+    def create(
+        self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, previous: Previous | None = None
+    ) -> None:
         """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told.
 
-        ``load`` finds the Response that it continues; by default among those that are stored.
+        ``previous`` is the Response that it continues, if the caller has it; else it is looked for among the stored ones.
         """
         if self._nursery is None or self.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
@@ -147,7 +151,7 @@ class Engine:
             request,
             tenant,
             shape=shape,
-            load=load or partial(self.previous, tenant),
+            load=partial(self._stored_previous, tenant),
             conversations=self.conversations,
             on_refused=refused,
             on_created=created,
@@ -157,7 +161,8 @@ class Engine:
         if request.idempotency_key:
             self._remember((tenant, request.idempotency_key), party)
         self._starting.add(rollout)
-        self._nursery.start_soon(rollout.run)
+        if rollout.start(previous or self._recent_previous(tenant, request.previous_response_id)):
+            self._nursery.start_soon(rollout.run)
 
     def find(self, tenant: str, response_id: str) -> Rollout:
         """A live Response, or one that ended a while ago; raises ``response_not_found``, for a stranger's too."""
@@ -197,11 +202,22 @@ class Engine:
 
     async def previous(self, tenant: str, response_id: str) -> Previous:
         """A stored Response, to be continued; raises ``previous_response_not_found``, for a stranger's too."""
-        rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
-        if rollout is not None and rollout.tenant == tenant and rollout.request.store is not False:
-            return rollout.as_previous() or _missing(response_id)
+        return self._recent_previous(tenant, response_id) or await self._stored_previous(tenant, response_id)
+
+    def _recent_previous(self, tenant: str, response_id: str | None) -> Previous | None:
+        """A stored Response that ended a while ago: its history is at hand."""
+        _, rollout = self._finished.get(response_id or "", (0, None))
+        rollout = rollout or self.live.get(response_id or "")
+        if rollout is None or rollout.tenant != tenant or rollout.request.store is False:
+            return None
+        return rollout.as_previous()
+
+    async def _stored_previous(self, tenant: str, response_id: str) -> Previous:
         history = await self._read_back(tenant, response_id)
-        return Previous(history) if history else _missing(response_id)
+        if history is None:
+            message = f"Previous response with id '{response_id}' not found."
+            raise ProtocolError("previous_response_not_found", message, "previous_response_id")
+        return Previous(history)
 
     async def _read_back(self, tenant: str, response_id: str) -> History | None:
         """The history of a Response from the store, or None if it, or one before it, is not there."""
@@ -269,11 +285,6 @@ class Engine:
 def _digest(request: CreateRequest) -> bytes:
     """Of the body, but for the lane that it came on and what only the client reads."""
     return sha256(canonical(evolve(request, stream_id=None, extra={}))).digest()
-
-
-def _missing(response_id: str) -> NoReturn:
-    message = f"Previous response with id '{response_id}' not found."
-    raise ProtocolError("previous_response_not_found", message, "previous_response_id")
 
 
 def _unknown(response_id: str) -> ProtocolError:

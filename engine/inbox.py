@@ -5,7 +5,7 @@ clients send a call again before its output); echoes that are true add nothing. 
 or because its results are already there, is acknowledged and adds nothing (law L5).
 """
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import cast
 
@@ -55,7 +55,7 @@ class Inbox:
         self._new_id = new_id
         self._remember = remember
         self._keys: OrderedDict[str, _Remembered] | None = None
-        self._messages: deque[Message] = deque()
+        self._messages: list[Message] = []
 
     @property
     def has_messages(self) -> bool:

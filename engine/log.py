@@ -4,12 +4,12 @@ Goal: 100,000 tokens must stay small, and a delta must cost next to nothing. A f
 15 MB; so the log does not keep frames. It keeps the events' objects, whose texts are shared with the items, and for deltas
 only where the text was cut: four bytes each. Frames are made again when a reader needs them.
 
-A number is given after encoding (law L3): ``append`` and ``delta`` encode first, and whatever fails there leaves no hole.
+A number is given after encoding (law L3): ``append`` and ``deltas`` encode first, and whatever fails there leaves no hole.
 """
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from protocol.codec import encode_event, encode_run, encode_text
 from protocol.events import DeltaRun, Event
@@ -89,17 +89,18 @@ class EventLog:
         self.next += 1
         return body
 
-    def delta(self, text: DeltaText, piece: str) -> bytes:
-        """Remember one more piece of ``text``; as ``append``."""
-        body = text.prefix + encode_text(piece)
+    def deltas(self, text: DeltaText, pieces: Sequence[str]) -> list[bytes]:
+        """Remember the next pieces of ``text``; as ``append``, all of them or none."""
+        prefix = text.prefix
+        bodies = [prefix + encode_text(piece) for piece in pieces]
         stretch = self._stretch
         if stretch is None or stretch.text is not text:
             stretch = self._stretch = _Stretch(text, len(text.pieces))
             self._add(stretch)
-        text.pieces.append(piece)
-        stretch.count += 1
-        self.next += 1
-        return body
+        text.pieces += pieces
+        stretch.count += len(bodies)
+        self.next += len(bodies)
+        return bodies
 
     def after(self, cursor: int) -> Iterator[tuple[int, bytes]]:
         """Each event behind number ``cursor``, as (number, body). The log may grow meanwhile; what came is given too."""

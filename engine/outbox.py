@@ -9,6 +9,8 @@ So what waits in memory for a socket that does not read is at most one outbox (l
 ``room`` meanwhile, and nobody else does.
 """
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Protocol
 
 import trio
@@ -30,14 +32,26 @@ class Wire(Protocol):
         """Take one frame; never blocks. After the socket has closed it does nothing."""
         ...
 
+    def flush(self) -> None:
+        """Send at once what can be sent without waiting. What was put is sent soon, flushed or not."""
+        ...
+
 
 class Outbox:
     """What one socket has still to send, and who waits for it to drain."""
 
+    __slots__ = (
+        "_behind",
+        "_limit",
+        "_lot",
+        "_wire",
+        "closed",
+    )
+
     def __init__(self, wire: Wire, limit: int) -> None:
         self._wire = wire
         self._limit = limit
-        self._behind: dict[Subscription, None] = {}
+        self._behind: dict[str | None, deque[Subscription]] = {}
         self._lot = trio.lowlevel.ParkingLot()
         self.closed = False
 
@@ -51,17 +65,27 @@ class Outbox:
         if not self.closed:
             self._wire.put(frame)
 
+    def flush(self) -> None:
+        """Send now what can be sent without waiting."""
+        if not self.closed:
+            self._wire.flush()
+
     def fall_behind(self, subscription: "Subscription") -> None:
         """Remember to let ``subscription`` go on when there is room."""
-        self._behind[subscription] = None
+        queue = self._behind.setdefault(subscription.stream_id, deque())
+        if subscription not in queue:
+            queue.append(subscription)
 
     def drained(self) -> None:
-        """The wire has sent what it had: let those who are behind go on, in turn."""
-        for subscription in list(self._behind):
+        """The wire has sent what it had: let those who are behind go on, the lanes in turn, each lane in its order."""
+        for lane in list(self._behind):
             if not self.has_room:
                 return
-            del self._behind[subscription]
-            subscription.catch_up()
+            queue = self._behind.pop(lane)
+            while queue and queue[0].catch_up():
+                queue.popleft()
+            if queue:
+                self._behind[lane] = queue
         if self.has_room:
             self._lot.unpark_all()
 
@@ -95,31 +119,39 @@ class Subscription:
         """Whether all of the log was handed on."""
         return self.cursor == self._log.last
 
-    def deliver(self, body: bytes) -> None:
-        """The newest event's body: hand it on if the socket keeps up."""
-        newest = self._log.last
-        if self.cursor + 1 != newest:
-            return  # behind: it comes from the log in its turn
-        if self.outbox.has_room:
-            self._send(newest, body)
-        elif self.open:
+    def deliver(self, bodies: Sequence[bytes]) -> None:
+        """The newest events' bodies: hand them on if the socket keeps up. They are few, so that the outbox stays bounded."""
+        before = self._log.last - len(bodies)
+        if self.cursor != before or not self.open:
+            return  # behind: they come from the log in their turn
+        if not self.outbox.has_room:
+            self.outbox.fall_behind(self)
+            return
+        put, suffix = self.outbox.put, self._suffix
+        for number, body in enumerate(bodies, before + 1):
+            put(seal(body, number, suffix))
+        self.cursor = self._log.last
+
+    def start(self) -> None:
+        """Hand on what there is in the log, now or as there is room."""
+        if not self.catch_up():
             self.outbox.fall_behind(self)
 
-    def catch_up(self) -> None:
-        """Hand on from the log until the outbox is full or there is no more."""
+    def catch_up(self) -> bool:
+        """Hand on from the log until there is no more (then it returns true) or the outbox is full."""
         for number, body in self._log.after(self.cursor):
             if not self.open:
-                return
+                return True
             if not self.outbox.has_room:
-                self.outbox.fall_behind(self)
-                return
+                return False
             self._send(number, body)
+        return True
 
     async def all_sent(self) -> None:
         """Wait until all of the log was handed on, or the socket is gone. Cancellation leaves nothing behind."""
         while not (self.caught_up or self.outbox.closed or not self.open):
             await self.outbox.room()
-            self.catch_up()
+            self.start()
 
     def close(self) -> None:
         """Hand on nothing more."""

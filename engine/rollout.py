@@ -13,6 +13,7 @@ is sent from one place (``_seal``), whatever happened before (law L2).
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import trio
 from attrs import evolve
@@ -44,7 +45,7 @@ from .policy import Verdict
 from .services import Services
 from .stages import rendering
 from .stages.answer_format import deviation
-from .stages.pipeline import Prepared, Previous, Stages
+from .stages.pipeline import Prepared, Previous, Stages, at_once
 from .stages.validate import callable_tools
 from .store import Stored
 
@@ -52,8 +53,65 @@ Load = Callable[[str], Awaitable[Previous]]
 """Gives the Response of that id, to be continued; raises ``ProtocolError``."""
 
 
+RUN: Final = 64
+"""Deltas that are handed on at once: some 10 KiB, so that an outbox is never much over its limit."""
+
+
 class Rollout:
     """One Response. Its public methods but ``run`` are plain functions: they decide at once, and nothing can cut them."""
+
+    __slots__ = (
+        "_beats",
+        "_began_at",
+        "_begins",
+        "_cached_tokens",
+        "_callable",
+        "_client_tool",
+        "_controller",
+        "_conversations",
+        "_detached_at",
+        "_ending",
+        "_held_bytes",
+        "_history",
+        "_holds",
+        "_hosted",
+        "_inbox",
+        "_input_tokens",
+        "_load",
+        "_model",
+        "_moved",
+        "_muted",
+        "_on_created",
+        "_on_ended",
+        "_on_refused",
+        "_on_sealed",
+        "_outside",
+        "_parked_for",
+        "_prepared",
+        "_previous",
+        "_response",
+        "_scope",
+        "_services",
+        "_settled",
+        "_slots",
+        "_steered",
+        "_subscriptions",
+        "_times",
+        "_turn_open",
+        "_visit",
+        "_waits_for",
+        "abandoned",
+        "epoch",
+        "id",
+        "log",
+        "output",
+        "parks",
+        "phase",
+        "request",
+        "shape",
+        "stages",
+        "tenant",
+    )
 
     def __init__(
         self,
@@ -84,14 +142,13 @@ class Rollout:
         self.abandoned = False
         """It was cancelled because its client had gone."""
         self.stages = Stages(services)
-        self.ended = trio.Event()
-        """Set when the terminal event is logged."""
         self._services = services
         self._load = load
         self._conversations = conversations
         self._previous: Previous | None = None
         self._visit: Visit | None = None
         """It is in a conversation."""
+        self._prepared: Prepared | None = None
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -112,9 +169,9 @@ class Rollout:
         self._times = account.Times()
         self._parked_for: str = ""
         self._waits_for: tuple[ev.Stub, ...] = ()
-        self._resting = trio.lowlevel.ParkingLot()
         self._detached_at = math.inf
-        self._user = trio.lowlevel.ParkingLot()
+        self._moved = trio.lowlevel.ParkingLot()
+        """Where those wait who want to know of its phases, or of what the user says."""
         self._holds = shape == "append" and (request.hold or services.config.hold) == "conversation"
         self._ending: Ending | None = None
         self._response: Response | None = None
@@ -128,6 +185,7 @@ class Rollout:
         self._held_bytes = 0
         self._beats = -1
         self._turn_open = False
+        self._begins = False
         self._steered = False
         self._callable: frozenset[str] | None = None
         self._muted = False
@@ -190,7 +248,7 @@ class Rollout:
             self._resume()
         elif self._parked_for == "user" and self._inbox.has_messages:
             self._resume()
-            self._user.unpark_all()
+            self._moved.unpark_all()
         return number, body
 
     def cancel(self, *, epoch: int | None = None) -> None:
@@ -208,7 +266,7 @@ class Rollout:
         self._holds = False  # of no account in the shapes that never hold
         if self._parked_for == "user":
             self._resume()
-            self._user.unpark_all()
+            self._moved.unpark_all()
         else:
             self._heartbeat()
 
@@ -295,7 +353,12 @@ class Rollout:
     async def rests(self) -> None:
         """Wait until it has parked or ended. Cancellation leaves nothing behind."""
         while self.phase not in (Phase.PARKED, Phase.ENDED):
-            await self._resting.park()
+            await self._moved.park()
+
+    async def over(self) -> None:
+        """Wait until its terminal event is logged. Cancellation leaves nothing behind."""
+        while self.phase is not Phase.ENDED:
+            await self._moved.park()
 
     # ---- events
 
@@ -307,35 +370,61 @@ class Rollout:
 
     def _deliver(self, body: bytes) -> None:
         for subscription in self._subscriptions:
-            subscription.deliver(body)
+            subscription.deliver((body,))
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
-        delta = self.log.delta
-        subscriptions = self._subscriptions
-        for piece in pieces:
-            body = delta(text, piece)
-            for subscription in subscriptions:
-                subscription.deliver(body)
+        for start in range(0, len(pieces), RUN):
+            bodies = self.log.deltas(text, pieces[start : start + RUN])
+            for subscription in self._subscriptions:
+                subscription.deliver(bodies)
+            if self._begins:
+                self._begins = False
+                self._flush()  # the first of a burst does not wait for the rest
+
+    def _flush(self) -> None:
+        """Send what was emitted, before the loop waits for something."""
+        for subscription in self._subscriptions:
+            subscription.outbox.flush()
 
     # ---- the loop
 
-    async def run(self) -> None:
-        """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+    def start(self, previous: Previous | None) -> bool:
+        """Begin at once, if nothing has to be waited for; else ``run`` begins. Returns whether ``run`` is to be called.
+
+        ``previous`` is the Response that this one continues, if it is at hand.
+        """
         self._times.started = trio.current_time()
+        self._previous = previous
+        before = self.request.previous_response_id or self.request.conversation
+        if (before is not None and previous is None) or self.stages.takes_long(self.request, previous):
+            return True
+        return at_once(self._prepare())
+
+    async def _prepare(self) -> bool:
+        """The stages before inference, and the beginning; false if the request was refused."""
         try:
-            self._previous = await self._look_back()
+            if self._previous is None:
+                self._previous = await self._look_back()
             prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
             self._leave_conversation()
             self._on_refused(error)
-            return
+            return False
         except Exception as error:
             self._leave_conversation()
             self._on_refused(ProtocolError("server_error", "the server failed; this is its fault"))
             self._services.on_bug(error)
-            return
+            return False
         self._begin(prepared)
+        return True
+
+    async def run(self) -> None:
+        """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+        if self._prepared is None and not await self._prepare():
+            return
+        assert self._prepared is not None
+        prepared, self._prepared = self._prepared, None
         try:
             with self._scope:
                 await self._generate(prepared)
@@ -388,7 +477,7 @@ class Rollout:
     async def _sample(self, sampler: Sampler) -> StopReason | str:
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
-        self._turn_open = True
+        self._turn_open = self._begins = True
         while True:
             started = trio.current_time()
             chunks = await sampler.receive()
@@ -396,6 +485,7 @@ class Rollout:
             reason = self._take(chunks)
             if reason is not None:
                 return reason
+            self._flush()
             if self._controller is not None:
                 await self._controller.outbox.room()
 
@@ -427,8 +517,12 @@ class Rollout:
         if self.shape != "append" and self._slots.pending:
             await self._ask_all([call for call in calls if isinstance(call, HostedCall)])
             return None
+        if not calls:
+            return ()
         if self._slots.pending:
             self._park("tools", self._slots.stubs)
+        if len(calls) == 1:
+            return (await self._ask(calls[0]),)  # the common case, without the tasks of the other
         results = await self._ask_all(calls)
         return tuple(sorted(results, key=lambda item: not isinstance(item, FileSearchCall)))
 
@@ -439,12 +533,9 @@ class Rollout:
         async def ask(place: int, call: SampledCall) -> None:
             results[place] = await self._ask(call)
 
-        if len(calls) == 1:
-            await ask(0, calls[0])
-        elif calls:
-            async with trio.open_nursery() as nursery:
-                for place, call in enumerate(calls):
-                    nursery.start_soon(ask, place, call)
+        async with trio.open_nursery() as nursery:
+            for place, call in enumerate(calls):
+                nursery.start_soon(ask, place, call)
         return [results[place] for place in range(len(calls))]
 
     async def _ask(self, call: SampledCall) -> Item:
@@ -464,7 +555,7 @@ class Rollout:
         if self._holds:
             self._park("user", (ev.Stub("message", role="user"),))
             while self._holds and not self._inbox.has_messages:
-                await self._user.park()
+                await self._moved.park()
         return not self._inbox.has_messages
 
     async def _admit(self, results: tuple[Item, ...]) -> Rendered:
@@ -492,6 +583,7 @@ class Rollout:
         self._move("start")
         self.id = new_id("response", self._services.entropy)
         self._times.since = trio.current_time()
+        self._prepared = prepared
         self._model, self._history = prepared.model, prepared.history
         self._began_at = len(self._history.items) - len(prepared.new)
         self._outside += prepared.new
@@ -500,7 +592,9 @@ class Rollout:
         self._callable = callable_tools(prepared.plan.tool_choice)
         self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
+        self._on_refused = self._on_created = _nobody  # they hold on to what the socket knew
         self.emit(ev.Created(self._response))
+        self._flush()
         self.emit(ev.InProgress(self._response))
         if self._controller is None:
             self._detached_at = trio.current_time()
@@ -513,7 +607,8 @@ class Rollout:
         self._times.since = trio.current_time()
         self._arm()
         self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
-        self._resting.unpark_all()
+        self._flush()
+        self._moved.unpark_all()
 
     def _resume(self) -> None:
         self._move("resume")
@@ -594,12 +689,12 @@ class Rollout:
             await self._after(final, ending, verdict)
             self._leave_conversation()
         self._deliver(last)
+        self._flush()
         self._response = final
         self._move("seal")
         if overlap:
             self._settle_late()
-        self.ended.set()
-        self._resting.unpark_all()
+        self._moved.unpark_all()
         self._on_sealed(self)
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
         if overlap:
@@ -666,3 +761,7 @@ def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Map
     """The hosted tools that the request asks for, by type."""
     asked = {tool.type for tool in request.tools}
     return {name: tool for name, tool in hosted.items() if name in asked}
+
+
+def _nobody(_: object) -> None:
+    """Who is told what cannot happen any more."""

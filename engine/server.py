@@ -10,6 +10,7 @@ told to ``services.on_bug`` and costs that connection.
 import errno
 import hmac
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import trio
@@ -17,14 +18,15 @@ import trio
 from protocol.errors import ProtocolError
 from protocol.requests import Continuation
 
-from .api import Api, Endpoint
+from .api import Api
 from .config import Config
+from .conversations_api import Endpoint
 from .core import Engine
 from .logs import note
-from .outbox import Outbox
 from .services import Services
 from .session import Session
 from .transport.http import Exchange, Handler, HttpConnection, Limits, Request
+from .transport.request import Request
 from .transport.routes import Routes
 from .transport.websocket import Socket, serve_websocket
 
@@ -79,6 +81,7 @@ class Server:
         """
         async with trio.open_nursery() as nursery:
             await nursery.start(self.engine.run)
+            nursery.start_soon(self._beat)
             async with trio.open_nursery() as accepting:
                 for listener in listeners:
                     accepting.start_soon(self._accept, listener, nursery)
@@ -124,15 +127,15 @@ class Server:
             upgrade = await connection.serve()
         finally:
             self._https.discard(connection)
+            del connection
         if upgrade is None:
             return
-        tenant = tenant_of(upgrade.request.get("authorization"), services.config)
-        continuation = _shape(upgrade.request)
-
-        def make_session(outbox: Outbox) -> Session:
-            return Session(self.engine, tenant, outbox, continuation=continuation)
-
-        await serve_websocket(stream, upgrade.raw, services.config, make_session, self._sockets)
+        config = services.config
+        tenant = tenant_of(upgrade.request.get("authorization"), config)
+        make_session = partial(Session, self.engine, tenant, continuation=_shape(upgrade.request))
+        head = upgrade.raw
+        del upgrade  # some KiB, which would stay as long as the socket
+        await serve_websocket(stream, head, config, make_session, self._sockets)
 
     def _table(self) -> list[tuple[str, str, Handler]]:
         own: list[tuple[str, str, Handler]] = [
@@ -174,6 +177,14 @@ class Server:
         if self.engine.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
         exchange.upgrade()
+
+    async def _beat(self) -> None:
+        """One task for all sockets: a task each would cost more than the rest of an idle socket's housekeeping."""
+        while True:
+            await trio.sleep(self.services.config.ping_seconds)
+            now = trio.current_time()
+            for socket in list(self._sockets):
+                socket.beat(now)
 
     async def _close_sockets(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -6,8 +6,9 @@ the reader always reads. A frame that is wrong is answered with an error frame, 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import trio
 from attrs import frozen
 
 from protocol.codec import client_message, encode, lane_suffix, parse, seal
@@ -25,7 +26,7 @@ from protocol.requests import (
     SteerRequest,
 )
 
-from .core import Engine, Watch
+from .core import Engine
 from .lane import Lanes, check_stream_id
 from .outbox import Outbox, Subscription
 from .rollout import Rollout
@@ -49,8 +50,55 @@ class _Latest:
     previous: Previous
 
 
+class _Creation:
+    """A create of a socket, while it is of account. A Response outlives its socket, and must not keep all that it knew."""
+
+    __slots__ = ("_request", "session")
+
+    def __init__(self, session: "Session", request: CreateRequest) -> None:
+        self.session: Session | None = session
+        self._request = request
+
+    def refused(self, error: ProtocolError) -> None:
+        if session := self._last():
+            session.refused(self._request, error)
+
+    def created(self, rollout: Rollout) -> None:
+        if self.session is not None:
+            self.session.created(self._request, rollout)
+
+    def joined(self, rollout: Rollout) -> None:
+        if self.session is not None:
+            self.session.joined(self._request, rollout)
+
+    def ended(self, rollout: Rollout) -> None:
+        if session := self._last():
+            session.ended(self._request, rollout)
+
+    def _last(self) -> "Session | None":
+        """The session, which has nothing more to hear."""
+        session = self.session
+        if session is not None:
+            session.forget(self)
+        return session
+
+
 class Session:
     """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
+
+    __slots__ = (
+        "_attachments",
+        "_continuation",
+        "_creations",
+        "_engine",
+        "_lanes",
+        "_latest",
+        "_outbox",
+        "_size",
+        "_steering",
+        "_tenant",
+        "asked_at",
+    )
 
     def __init__(self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None) -> None:
         self._engine = engine
@@ -62,16 +110,10 @@ class Session:
         self._steering = Steering(outbox)
         self._latest: dict[str | None, _Latest] = {}
         """The connection's cache: of each lane the Response that ended last. It goes with the socket."""
-        self._closed = False
+        self._creations: set[_Creation] = set()
         self._size = 0
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            CreateRequest: self._create,
-            AppendRequest: self._append,
-            CancelRequest: self._cancel,
-            FinishRequest: self._finish,
-            AttachRequest: self._attach,
-            SteerRequest: self._steer,
-        }
+        self.asked_at = trio.current_time()
+        """When the last frame came."""
 
     @property
     def busy(self) -> bool:
@@ -80,12 +122,13 @@ class Session:
 
     def handle(self, message: str | bytes) -> None:
         """Take one frame. Whatever is wrong with it is answered; nothing is raised."""
+        self.asked_at = trio.current_time()
         frame: Any = None
         try:
             frame = self._read(message)
             request = client_message(frame)
             check_stream_id(request.stream_id)
-            self._handlers[type(request)](request)
+            _HANDLERS[type(request)](self, request)
         except ProtocolError as error:
             self._refuse(error, frame)
         except Exception as error:
@@ -105,12 +148,18 @@ class Session:
 
     def close(self) -> None:
         """The socket is gone. Responses of the append shape live on, each for ``detach_seconds``; others are cancelled."""
-        self._closed = True
+        for creation in self._creations:
+            creation.session = None
+        self._creations.clear()
         self._lanes.clear()
         self._latest.clear()
         for attachment in self._attachments.values():
             attachment.rollout.detach(attachment.subscription)
         self._attachments.clear()
+
+    def forget(self, creation: _Creation) -> None:
+        """There is nothing more to hear of ``creation``."""
+        self._creations.discard(creation)
 
     # ---- what frames ask
 
@@ -169,7 +218,7 @@ class Session:
         accepted = AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id)
         self._outbox.put(encode(accepted))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
-        subscription.catch_up()
+        subscription.start()
 
     def _target(self, response_id: str | None, stream_id: str | None) -> tuple[Rollout, int | None]:
         """The Response that a frame means, and the epoch at which this socket attached to it, if it ever did."""
@@ -188,48 +237,52 @@ class Session:
     # ---- Responses of this socket's lanes
 
     def _start(self, request: CreateRequest) -> None:
-        lane = request.stream_id
         request = self._steering.prepended(request, input_items(request))
         shape = request.continuation or self._continuation or self._engine.services.config.continuation
-
-        def refused(error: ProtocolError) -> None:
-            self._evict(lane, request.previous_response_id)
-            self._tell(error, None, lane)
-            self._lanes.done(lane)
-
-        def created(rollout: Rollout) -> None:
-            if not self._closed:
-                self._prune()
-                subscription = Subscription(rollout.log, self._outbox, stream_id=lane)
-                epoch = rollout.attach(subscription)
-                self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, lane)
-
-        def joined(rollout: Rollout) -> None:
-            if not self._closed:
-                self._join(rollout, -1, lane)
-
-        def ended(rollout: Rollout) -> None:
-            previous = rollout.as_previous()
-            if previous is not None:
-                self._latest[lane] = _Latest(rollout.id, previous)
-            else:
-                self._evict(lane, request.previous_response_id)
-            successor = self._steering.successor(rollout, lane)
-            if successor is not None:
-                self._lanes.put_first(lane, successor)
-            self._lanes.done(lane)
-
+        creation = _Creation(self, request)
+        self._creations.add(creation)
         try:
-            self._engine.create(request, self._tenant, Watch(refused, created, joined, ended), shape=shape, load=self._load)
+            previous = self._cached(request.previous_response_id)
+            self._engine.create(request, self._tenant, creation, shape=shape, previous=previous)
         except ProtocolError as error:
-            refused(error)
+            creation.refused(error)
 
-    async def _load(self, response_id: str) -> Previous:
-        """The Response to continue: the latest of a lane of this socket, else a stored one."""
+    def refused(self, request: CreateRequest, error: ProtocolError) -> None:
+        """A create was refused: its lane goes on."""
+        self._evict(request.stream_id, request.previous_response_id)
+        self._tell(error, None, request.stream_id)
+        self._lanes.done(request.stream_id)
+
+    def created(self, request: CreateRequest, rollout: Rollout) -> None:
+        """A create's Response begins: this socket is the client that it answers to."""
+        self._prune()
+        subscription = Subscription(rollout.log, self._outbox, stream_id=request.stream_id)
+        epoch = rollout.attach(subscription)
+        self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, request.stream_id)
+
+    def joined(self, request: CreateRequest, rollout: Rollout) -> None:
+        """A create was made before: this socket is now the client that its Response answers to."""
+        self._join(rollout, -1, request.stream_id)
+
+    def ended(self, request: CreateRequest, rollout: Rollout) -> None:
+        """A Response of this socket's lanes has ended: it can be continued, and its lane goes on."""
+        lane = request.stream_id
+        previous = rollout.as_previous()
+        if previous is not None:
+            self._latest[lane] = _Latest(rollout.id, previous)
+        else:
+            self._evict(lane, request.previous_response_id)
+        successor = self._steering.successor(rollout, lane)
+        if successor is not None:
+            self._lanes.put_first(lane, successor)
+        self._lanes.done(lane)
+
+    def _cached(self, response_id: str | None) -> Previous | None:
+        """The Response to continue, if it is the latest of a lane of this socket."""
         for latest in self._latest.values():
             if latest.response_id == response_id:
                 return latest.previous
-        return await self._engine.previous(self._tenant, response_id)
+        return None
 
     def _evict(self, lane: str | None, response_id: str | None) -> None:
         """A continuation has failed: its lane forgets the Response that it named. A fork leaves the other lane's alone."""
@@ -259,3 +312,13 @@ def _append_info(fields: dict[str, Any]) -> dict[str, Any]:
     outputs = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
     call_ids = [item["call_id"] for item in outputs[:APPEND_ITEMS] if isinstance(item.get("call_id"), str)]
     return {"call_ids": call_ids, "idempotency_key": fields.get("idempotency_key")}
+
+
+_HANDLERS: Final[dict[type, Callable[[Session, Any], None]]] = {
+    CreateRequest: Session._create,
+    AppendRequest: Session._append,
+    CancelRequest: Session._cancel,
+    FinishRequest: Session._finish,
+    AttachRequest: Session._attach,
+    SteerRequest: Session._steer,
+}

@@ -311,7 +311,7 @@ class ClientState:
             self.open_calls.pop(call_id, None)
         for sent in self._sent:
             # Without call ids only the first acknowledgement tells: a duplicate's may be of an earlier message.
-            if set(sent.call_ids) == set(call_ids):
+            if set(sent.call_ids) == set(call_ids) and (call_ids or not duplicate):
                 self._sent.remove(sent)
                 break
         if not frame["pending"] and not duplicate:
@@ -326,10 +326,16 @@ class ClientState:
         code = frame.get("code") or (frame.get("error") or {}).get("code")
         call_ids: tuple[str, ...] = ()
         if code in APPEND_CODES and self._sent:
-            call_ids = self._sent.pop(0).call_ids
+            call_ids = self._sent.pop(self._place_of(frame.get("append"))).call_ids
             if code == "tool_output_conflict" and len(call_ids) == 1:
                 self.open_calls.pop(call_ids[0], None)
         return [Refused(dict(frame), code in SETTLED_CODES, call_ids)]
+
+    def _place_of(self, append: Mapping[str, Any] | None) -> int:
+        """Which append was refused: the server says; of one that does not, the oldest is meant."""
+        wanted = set((append or {}).get("call_ids", ()))
+        matching = (place for place, sent in enumerate(self._sent) if wanted and set(sent.call_ids) == wanted)
+        return next(matching, 0)
 
     def _ended(self, frame: Mapping[str, Any]) -> list[Notice]:
         self._snapshot(frame)

@@ -368,6 +368,18 @@ def _writer(cls: Any, converter: Converter) -> Callable[[Any], Any]:
     return with_extra
 
 
+def _is_union_of_ours(tp: Any) -> bool:
+    return get_origin(tp) in (Union, UnionType) and any(attrs.has(member) for member in get_args(tp))
+
+
+def _write_one(value: Any) -> Any:
+    """A value of one of several classes: by its own class."""
+    cls = type(value)
+    if cls is str or value is None:
+        return value
+    return _write_tuple(value) if cls is tuple else _converter.get_unstructure_hook(cls)(value)
+
+
 def _write_tuple(value: Any) -> Any:
     return [_converter.unstructure(one) if attrs.has(type(one)) else one for one in value]
 
@@ -388,6 +400,7 @@ def _make_converter() -> Converter:
         converter.register_structure_hook_func(_is(*members), _text_or_object)
     converter.register_unstructure_hook_factory(attrs.has, lambda cls: _writer(cls, converter))
     converter.register_unstructure_hook_func(_is_tuple, _write_tuple)
+    converter.register_unstructure_hook_func(_is_union_of_ours, _write_one)
     converter.register_unstructure_hook_func(_is_object, lambda value: value)
     converter.register_unstructure_hook(tuple, _write_tuple)
     return converter

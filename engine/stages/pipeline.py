@@ -5,8 +5,9 @@ history (law L1). Every run is counted.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from array import array
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar, cast
 
 import trio
 from attrs import evolve, frozen
@@ -24,6 +25,8 @@ from ..services import Services
 from ..store import Stored
 from . import rendering, validate
 from .counters import Count, Counters
+
+T = TypeVar("T")
 
 
 @frozen
@@ -62,6 +65,12 @@ class Stages:
         """Names of the policy's rules that matched."""
 
     # ---- before inference, once
+
+    def takes_long(self, request: CreateRequest, previous: Previous | None) -> bool:
+        """Whether ``before`` has to wait for a thread; if it does not, it can be run ``at_once``."""
+        history = previous.history.items if previous and not previous.history.rendered else ()
+        size = len(request.instructions or "") + text_size(input_items(request)) + text_size(history)
+        return size >= self._services.config.thread_bytes or (previous is not None and "tokens" not in self._reuse)
 
     async def before(self, request: CreateRequest, previous: Previous | None, shape: str) -> Prepared:
         """Validate, route, classify and render; raises ``ProtocolError``."""
@@ -128,13 +137,13 @@ class Stages:
         key = (request.instructions, request.tools)
         if history.rendered and history.key == key and "tokens" in self._reuse:
             cached = len(history.ids)
-            ids = await self._in_thread_if_long(_text_size(new), rendering.render_items, new)
+            ids = await self._in_thread_if_long(text_size(new), rendering.render_items, new)
             count.items += len(new)
         else:
             cached = 0
             history.forget_ids()
             context, stops = (*history.items, *new), frozenset((*history.stops, len(history.items)))
-            size = len(request.instructions or "") + _text_size(context)
+            size = len(request.instructions or "") + text_size(context)
             ids = await self._in_thread_if_long(size, rendering.render_prompt, *key, context, stops if history.items else None)
             count.items += len(context)
         history.add(new)
@@ -186,10 +195,10 @@ class Stages:
     async def admit(self, items: tuple[Item, ...]) -> Rendered:
         """Render what the model reads next: results and user messages."""
         started = time.perf_counter()
-        ids = await self._in_thread_if_long(_text_size(items), rendering.render_results, items)
+        ids = await self._in_thread_if_long(text_size(items), rendering.render_results, items)
         seconds = time.perf_counter() - started
         self.counters.incremental("render", items=len(items), tokens=len(ids), seconds=seconds)
-        return Rendered(items, ids)
+        return Rendered(items, array("I", ids))
 
     def _classify(self, items: Sequence[Item], first: str | None = None) -> Verdict:
         """``first``: the name of the field that the first item stands for, if it is not of the input."""
@@ -227,6 +236,16 @@ class Stages:
             await self._services.store.put(stored)
 
 
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return cast(T, done.value)
+    coroutine.close()
+    raise RuntimeError("this coroutine waits")
+
+
 def input_items(request: CreateRequest) -> tuple[Item, ...]:
     """The request's input as items: a string is a message of the user."""
     if isinstance(request.input, str):
@@ -234,7 +253,7 @@ def input_items(request: CreateRequest) -> tuple[Item, ...]:
     return request.input
 
 
-def _text_size(items: Sequence[Item]) -> int:
+def text_size(items: Sequence[Item]) -> int:
     """A lower bound of the text to render, in characters, found at next to no cost."""
     size = 0
     for item in items:

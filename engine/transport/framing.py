@@ -3,12 +3,15 @@
 Why. Sending each event by itself costs a lock, a checkpoint and a system call. A burst of events wants to be one write. So
 this stream stands between the WebSocket library and the socket: the library writes its handshake, pongs and close frame into
 the buffer, and events go into the same buffer as complete text frames (RFC 6455, 5.2: FIN, opcode 1, unmasked, as servers
-send). One task writes whatever has gathered since its last write. The first event of a burst wakes it at once.
+send). Whoever has put a burst calls ``flush``, a plain function that hands the kernel what it takes without waiting: no switch
+of tasks, no scope, one system call. What the kernel does not take, and what nobody flushes, one task writes soon after.
 
-Since only that task writes, and each write is shielded, no frame is ever cut in half but by the socket's own death; after a
-write that failed or overran its deadline nothing is written any more. After a close frame no other frame follows it.
+Only whole frames enter the buffer, and only its front is taken, by the one or by the other and never by both; the task's writes
+are shielded. So no frame is ever cut in half but by the socket's own death; after a write that failed or overran its deadline
+nothing is written any more. After a close frame no other frame follows it.
 """
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -20,6 +23,10 @@ CLOSE_FRAME: Final = 0x88
 
 TEXT_FRAME: Final = 0x81
 """First byte of a text frame: FIN, opcode 1."""
+
+
+PING: Final = b"\x89\x00"
+"""A ping without a payload."""
 
 
 def text_frame(payload: bytes) -> bytes:
@@ -37,8 +44,29 @@ def close_frame(code: int) -> bytes:
     return b"%c%c%b" % (CLOSE_FRAME, 2, code.to_bytes(2, "big"))
 
 
+PATIENCE: Final = 2
+"""Ticks that the writer lets pass: what is flushed meanwhile (the first event of what a frame has set going, say) takes along
+what waits, in one system call, which costs more than two ticks."""
+
+
 class FrameStream(trio.abc.Stream):
     """A buffered stream. ``head`` is what was read from ``raw`` already, and is given to the reader first."""
+
+    __slots__ = (
+        "_broken",
+        "_buffer",
+        "_close_seconds",
+        "_closing",
+        "_farewell",
+        "_head",
+        "_idle",
+        "_on_drained",
+        "_raw",
+        "_send_seconds",
+        "_wake",
+        "_writing",
+        "received_at",
+    )
 
     def __init__(self, raw: trio.abc.Stream, head: bytes, *, send_seconds: float, close_seconds: float) -> None:
         self._raw = raw
@@ -52,6 +80,8 @@ class FrameStream(trio.abc.Stream):
         self._closing = False
         self._broken = False
         self._on_drained: Callable[[], None] = _nothing
+        self.received_at = trio.current_time()
+        """When something last came, if only a pong."""
         self._farewell: Callable[[], bytes] = bytes
 
     def on_drained(self, notify: Callable[[], None]) -> None:
@@ -74,6 +104,38 @@ class FrameStream(trio.abc.Stream):
         self._buffer += text_frame(payload)
         self._wake.set()
 
+    def ping(self) -> None:
+        """Ask the peer whether it is there: RFC 6455, section 5.5.2. Whatever comes then shows in ``received_at``."""
+        self._put_control(PING)
+
+    def close(self, code: int) -> None:
+        """Begin the closing handshake; nothing is put after it. The peer's answer ends the connection."""
+        self._put_control(close_frame(code))
+        self._closing = True
+
+    def _put_control(self, frame: bytes) -> None:
+        if not (self._closing or self._broken):
+            self._buffer += frame
+            self._wake.set()
+
+    def flush(self) -> None:
+        """Write now what the kernel takes without waiting, and leave the rest to the writer; never blocks."""
+        if self._writing or not self._buffer or self._broken:
+            return
+        sent = self._write_some()
+        if sent:
+            del self._buffer[:sent]
+            self._on_drained()
+
+    def _write_some(self) -> int:
+        """How many bytes the kernel took at once. An error shows again when the writer writes."""
+        if not isinstance(self._raw, trio.SocketStream):
+            return 0  # a stream in memory, or TLS: it can only be awaited
+        try:
+            return os.write(self._raw.socket.fileno(), self._buffer)
+        except OSError:
+            return 0
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """What the WebSocket library sends: the handshake, pongs, the close frame. Returns when it is in the buffer."""
         await trio.lowlevel.checkpoint()
@@ -95,7 +157,9 @@ class FrameStream(trio.abc.Stream):
             await trio.lowlevel.checkpoint()
             head, self._head = self._head, b""
             return head
-        return await self._raw.receive_some(max_bytes)
+        data = await self._raw.receive_some(max_bytes)
+        self.received_at = trio.current_time()
+        return data
 
     async def write(self) -> None:
         """The writer: run it as a task for as long as the connection lives.
@@ -106,6 +170,8 @@ class FrameStream(trio.abc.Stream):
         while not self._broken:
             await self._wake.wait()
             self._wake = trio.Event()
+            for _ in range(PATIENCE):
+                await trio.lowlevel.checkpoint()
             await self._flush()
 
     async def aclose(self) -> None:

@@ -20,12 +20,11 @@ it is told to ``on_bug``, and the client reads ``server_error``.
 
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate
 from functools import lru_cache
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 import trio
@@ -35,14 +34,15 @@ from protocol.codec import encode, parse
 from protocol.errors import RETRY_AFTER_SECONDS, RETRY_LATER, ErrorEvent, ProtocolError
 from protocol.limits import SOFT_FRAME_BYTES
 
+from .answer import CONTINUE, Answer, Headers
 from .inlet import Inlet
+from .request import Request, request_of
 from .sse import HEADERS as SSE_HEADERS
 from .sse import SseStream
 
-Headers = Iterable[tuple[str, str]]
 Handler = Callable[["Exchange"], Awaitable[None]]
 
-SERVER: Final = b"sostenuto"
+SERVER: Final = "sostenuto"
 WRITE_BYTES: Final = 256 * 1024
 """Written at once, each time with the whole deadline: a long answer may take a slow network a while."""
 QUOTED_BYTES: Final = 200
@@ -75,38 +75,6 @@ class Limits:
     """A write that the client's TCP does not take for so long: it is gone or stuck."""
     close_seconds: float = 2.0
     """How long a close waits until the client has read our last words, and for what it still sends."""
-
-
-@frozen
-class Request:
-    """A request's head. ``segments`` are those of ``path``, each percent-decoded; so is ``path``.
-
-    ``headers`` has lower-case names; the values of a repeated one are joined by commas.
-    """
-
-    method: str
-    path: str
-    segments: tuple[str, ...]
-    query: Mapping[str, tuple[str, ...]]
-    headers: Mapping[str, str] = field(repr=False)
-
-    def get(self, name: str) -> str | None:
-        """A header's value, by its lower-case name."""
-        return self.headers.get(name)
-
-    def tokens(self, name: str) -> list[str]:
-        """The tokens of a header that is a list of them, in lower case."""
-        value = self.headers.get(name)
-        return [] if value is None else [token for one in value.split(",") if (token := one.strip().lower())]
-
-    def has_token(self, name: str, token: str) -> bool:
-        """Whether a header that is a list of tokens has ``token``."""
-        return token in self.tokens(name)
-
-    @property
-    def wants_websocket(self) -> bool:
-        """Whether it is the handshake of a WebSocket."""
-        return self.method == "GET" and self.has_token("upgrade", "websocket")
 
 
 @frozen
@@ -161,7 +129,7 @@ class Exchange:
         """
         connection, failure = self._connection, None
         await connection.begin(200, [*SSE_HEADERS, *self.headers, *headers])
-        if connection.headless:
+        if connection.to_head:
             await connection.end()
             await connection.skip_rest()
         async with trio.open_nursery() as nursery:
@@ -182,7 +150,10 @@ class Exchange:
         self._connection.upgrade(self.request)
 
     def detach(self) -> None:
-        """Let the handler go on to its end even if the client drops. What it answers then goes nowhere."""
+        """Let the handler go on to its end even if the client drops. What it answers then goes nowhere.
+
+        To be said before the answer begins.
+        """
         self._connection.detach()
 
 
@@ -203,15 +174,16 @@ class HttpConnection:
         self._handle = handle
         self._on_bug = on_bug
         self._wall = wall
-        self._parser = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.head_bytes)
+        self._parser = self._new_parser()
         self._inlet = Inlet(stream, limits.ahead_bytes, self._client_ended)
         self._raw = bytearray()
         self._fed_all = False
         self._pending = b""
-        self.headless = False
-        """The request is HEAD: its answer has no body."""
+        self._answer = Answer()
         self._upgraded: Request | None = None
         self._scope: trio.CancelScope | None = None
+        self._until = math.inf
+        self._handling = False
         self._detached = False
         self._broken = False
         self._last = False
@@ -248,56 +220,68 @@ class HttpConnection:
 
     async def _serve_one(self, patience: float) -> bool:
         """One request and its answer; whether another may follow."""
-        try:
-            request = await self._next_request(patience)
-        except ProtocolError as error:
-            self._last = True
-            await self._refuse(error)
-        else:
-            if request is None:
-                return False
-            await self._let_handle(Exchange(self, request))
-            if self._upgraded is not None:
-                return False
-        return await self._may_go_on()
-
-    async def _let_handle(self, exchange: Exchange) -> None:
+        exchange: Exchange | None = None
         failure: Exception | None = None
         try:
-            with trio.CancelScope() as scope:
-                self._scope, self._detached = scope, False
-                if self._inlet.ended:
-                    self._client_ended()
+            with trio.CancelScope(deadline=trio.current_time() + patience) as scope:
+                self._scope = scope
+                request = await self._next_request(scope)
+                if request is None:
+                    return False
+                exchange = Exchange(self, request)
+                self._begin_handling(scope)
                 await self._handle(exchange)
         except Exception as error:
             failure = error
         finally:
-            self._scope = None
-        if scope.cancelled_caught and not self._answered:
-            self._broken = True
-        elif failure is None and not self._answered and self._upgraded is None:
-            failure = RuntimeError(f"the handler of {exchange.request.method} {exchange.request.path} gave no answer")
-        if failure is None:
-            return
-        answer = as_answer(failure)
-        if answer.code == "server_error":
-            self._on_bug(failure)
-        if not self._answered:
-            await self._refuse(answer, exchange.headers)
+            self._handling, self._scope = False, None
+        if exchange is None:
+            return await self._give_up(failure)
+        await self._settle(exchange, failure, cancelled=scope.cancelled_caught)
+        return await self._may_go_on()
 
-    async def _refuse(self, error: ProtocolError, headers: Headers = ()) -> None:
-        body = {"error": ErrorEvent(error).to_wire()["error"]}
-        await self.answer(error.status, body, [*headers_of(error), *headers])
+    def _begin_handling(self, scope: trio.CancelScope) -> None:
+        self._handling, self._detached = True, False
+        self._until = scope.deadline = math.inf
+        if self._inlet.ended:
+            self._client_ended()
+
+    async def _give_up(self, failure: Exception | None) -> bool:
+        """There was no request, or none that could be read."""
+        self._last = True
+        if failure is None and not self._raw:
+            return False
+        await self._refuse(failure or ProtocolError("request_timeout", "the request's head took too long"))
+        return await self._may_go_on()
+
+    async def _settle(self, exchange: Exchange, failure: Exception | None, *, cancelled: bool) -> None:
+        """The handler has ended: see to it that there is an answer, unless the client is gone."""
+        if failure is not None:
+            self._upgraded = None
+            await self._refuse(failure, exchange.headers)
+        elif self._upgraded is None and not self._answer.begun:
+            if cancelled:
+                self._broken = True
+            else:
+                request = exchange.request
+                await self._refuse(RuntimeError(f"the handler of {request.method} {request.path} gave no answer"))
+
+    async def _refuse(self, failure: Exception, headers: Headers = ()) -> None:
+        """Answer with an error, if there is no answer yet, and tell of a bug."""
+        error = as_answer(failure)
+        if error.code == "server_error":
+            self._on_bug(failure)
+        if not self._answer.begun:
+            body = {"error": ErrorEvent(error).to_wire()["error"]}
+            await self.answer(error.status, body, [*headers_of(error), *headers])
 
     async def _may_go_on(self) -> bool:
         """After an answer: whether another request may follow. If not, let the client read the answer."""
-        if self._broken or self._parser.our_state not in (h11.DONE, h11.MUST_CLOSE):
+        if self._broken or self._upgraded is not None or not self._answer.ended:
             return False
-        if self._last or self._parser.our_state is h11.MUST_CLOSE:
+        if self._last:
             await self._linger()
-            return False
-        self._parser.start_next_cycle()
-        return True
+        return not self._last
 
     async def _linger(self) -> None:
         """Closing with unread input would reset the connection, and lose our last words: read until the client's end."""
@@ -312,30 +296,43 @@ class HttpConnection:
 
     # ---- reading
 
-    async def _next_request(self, patience: float) -> Request | None:
-        """The next request's head, or None when there is none. Raises ``ProtocolError``."""
-        self._raw = bytearray(self._parser.trailing_data[0])
-        self.headless = False
-        limits = self._limits
-        with trio.move_on_after(limits.head_seconds if self._raw else patience) as scope:
-            while (event := self._next_event()) is h11.NEED_DATA:
-                idle = not self._raw
-                if self._fed_all or (idle and self._last):
-                    return None
-                self._raw += await self._feed()
-                if idle and self._raw:
-                    scope.deadline = trio.current_time() + limits.head_seconds
-            return self._accepted(event) if isinstance(event, h11.Request) else None
-        if self._raw:
-            raise ProtocolError("request_timeout", "the request's head took too long")
-        return None
+    async def _next_request(self, scope: trio.CancelScope) -> Request | None:
+        """The next request's head, or None when there is none. Raises ``ProtocolError``.
+
+        The deadline of ``scope`` is for its first byte, and is moved when that is there.
+        """
+        self._begin_cycle()
+        begun = False
+        while (event := self._next_event()) is h11.NEED_DATA:
+            if self._fed_all or (self._last and not self._raw):
+                return None
+            if self._raw and not begun:
+                begun, scope.deadline = True, trio.current_time() + self._limits.head_seconds
+            self._raw += await self._feed()
+        return self._accepted(event) if isinstance(event, h11.Request) else None
+
+    def _new_parser(self) -> h11.Connection:
+        return h11.Connection(h11.SERVER, max_incomplete_event_size=self._limits.head_bytes)
+
+    def _begin_cycle(self) -> None:
+        """What was sent ahead is the beginning of the next request."""
+        ahead, _ = self._parser.trailing_data
+        self._parser, self._raw, self._answer = self._new_parser(), bytearray(ahead), Answer(chunks=False)
+        if ahead:
+            self._parser.receive_data(ahead)
+        if self._fed_all:
+            self._parser.receive_data(b"")
 
     def _accepted(self, event: h11.Request) -> Request:
-        self.headless = event.method == b"HEAD"
+        version = event.http_version
+        self._answer = Answer(to_head=event.method == b"HEAD", chunks=version != b"1.0")
         limit = self._limits.head_bytes
         if len(self._raw) - len(self._parser.trailing_data[0]) > limit:
             raise ProtocolError("header_fields_too_large", f"the request's head has more than {limit:,} bytes")
-        return _checked(_request(event), event.http_version)
+        request = request_of(event)
+        if version == b"1.0" or request.has_token("connection", "close"):
+            self._last = True
+        return request
 
     def _next_event(self) -> Any:
         try:
@@ -360,7 +357,7 @@ class HttpConnection:
         if length is not None and int(length) > self._limits.body_bytes:
             raise self._too_large()
         if self._parser.they_are_waiting_for_100_continue:
-            await self._send(self._parser.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+            await self._send(CONTINUE)
         body = bytearray()
         if not self._take_body(body):
             await self._wait_for_body(body)
@@ -411,11 +408,6 @@ class HttpConnection:
 
     # ---- writing
 
-    @property
-    def _answered(self) -> bool:
-        """Whether an answer was begun."""
-        return self._parser.our_state not in (h11.IDLE, h11.SEND_RESPONSE)
-
     async def answer(self, status: int, body: Any, headers: Headers) -> None:
         """A whole answer; see ``Exchange.respond``."""
         fields = list(headers)
@@ -425,28 +417,32 @@ class HttpConnection:
         if status != 204:
             fields.append(("content-length", str(len(content))))
         await self.begin(status, fields)
-        if content and not self.headless:
-            self._pending += self._parser.send(h11.Data(data=content)) or b""
+        self._pending += self._answer.body(content)
         await self.end()
 
     async def begin(self, status: int, headers: Headers) -> None:
-        """Begin an answer: its head goes out with what follows first."""
+        """Begin an answer: its head goes out with what follows first. Raises ``RuntimeError`` if there was one already."""
+        if self._answer.begun:
+            raise RuntimeError("a request has one answer")
         if not await self._forget_body():
             self._last = True
-        fields = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-        fields += [(b"date", _http_date(int(self._wall()))), (b"server", SERVER)]
+        fields = [*headers, ("date", _http_date(int(self._wall()))), ("server", SERVER)]
         if self._last:
-            fields.append((b"connection", b"close"))
-        self._pending = self._parser.send(h11.Response(status_code=status, headers=fields)) or b""
+            fields.append(("connection", "close"))
+        self._pending = self._answer.head(status, fields)
 
     async def write(self, data: bytes) -> None:
-        """Some of the answer's body, and before it what is pending. HEAD is sent none."""
-        chunk = b"" if self.headless else self._parser.send(h11.Data(data=data)) or b""
-        await self._send(self._pending + chunk)
+        """Some of the answer's body, and before it what is pending."""
+        await self._send(self._pending + self._answer.body(data))
 
     async def end(self) -> None:
         """The answer's end."""
-        await self._send(self._pending + (self._parser.send(h11.EndOfMessage()) or b""))
+        await self._send(self._pending + self._answer.end())
+
+    @property
+    def to_head(self) -> bool:
+        """The request is HEAD: its answer has no body."""
+        return self._answer.to_head
 
     async def skip_rest(self) -> None:
         """The answer is there: cancel its handler."""
@@ -462,14 +458,22 @@ class HttpConnection:
 
     async def _send_piece(self, piece: memoryview) -> None:
         self._broken = True  # until all of it is written
-        with trio.move_on_after(self._limits.send_seconds):
-            try:
-                await self._stream.send_all(piece)
-                self._broken = False
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass
+        seconds, scope = self._limits.send_seconds, self._scope
+        if scope is None or self._detached:
+            with trio.move_on_after(seconds):
+                await self._send_all(piece)
+        else:  # a scope of its own would cost three times as much
+            scope.deadline = min(self._until, trio.current_time() + seconds)
+            await self._send_all(piece)
+            scope.deadline = self._until
         if self._broken:
             await trio.aclose_forcefully(self._stream)
+
+    async def _send_all(self, piece: memoryview) -> None:
+        try:
+            await self._stream.send_all(piece)
+            self._broken = False
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
             if self._scope is not None and not self._detached:
                 self._scope.cancel()
             await trio.lowlevel.checkpoint()
@@ -484,17 +488,17 @@ class HttpConnection:
         """See ``Exchange.detach``."""
         self._detached = True
         if self._scope is not None:
-            self._scope.deadline = math.inf
+            self._until = self._scope.deadline = math.inf
 
     def _client_ended(self) -> None:
         """The client sends no more: its handler has only so long."""
-        if self._scope is None or self._detached:
+        if self._scope is None or not self._handling or self._detached:
             return
         if self._inlet.broken:
             self._scope.cancel()
         else:
-            end = trio.current_time() + self._limits.half_close_seconds
-            self._scope.deadline = min(self._scope.deadline, end)
+            self._until = trio.current_time() + self._limits.half_close_seconds
+            self._scope.deadline = min(self._scope.deadline, self._until)
 
 
 def as_answer(error: Exception) -> ProtocolError:
@@ -514,43 +518,5 @@ def headers_of(error: ProtocolError) -> list[tuple[str, str]]:
 
 
 @lru_cache(maxsize=1)
-def _http_date(wall: int) -> bytes:
-    return formatdate(wall, usegmt=True).encode()
-
-
-def _request(event: h11.Request) -> Request:
-    """Raises ``ProtocolError``: the target or a header is not what it should be."""
-    target = event.target.decode("latin-1")
-    path, _, query = target.partition("?")
-    try:
-        if not path.startswith("/") and path != "*":
-            path = urlsplit(path).path  # a proxy's form: http://host/path
-        pairs = parse_qsl(query, keep_blank_values=True) if query else []
-    except ValueError as error:
-        raise ProtocolError("bad_request", f"the request's target can't be read: {error}") from None
-    gathered: dict[str, tuple[str, ...]] = {}
-    for name, value in pairs:
-        gathered[name] = (*gathered.get(name, ()), value)
-    headers: dict[str, str] = {}
-    for key, field_value in event.headers:
-        header, text = key.decode("latin-1"), field_value.decode("latin-1")
-        headers[header] = f"{headers[header]}, {text}" if header in headers else text
-    return Request(
-        method=event.method.decode("latin-1"),
-        path=unquote(path),
-        segments=tuple([unquote(one) for one in path.split("/")[1:]]),
-        query=gathered,
-        headers=headers,
-    )
-
-
-def _checked(request: Request, version: bytes) -> Request:
-    """``request``, if it is one that we can serve; raises ``ProtocolError``."""
-    if not version.startswith(b"1."):
-        raise ProtocolError("unsupported_http_version", "only HTTP/1.1 is served here")
-    if request.get("transfer-encoding") is not None and request.get("content-length") is not None:
-        raise ProtocolError("bad_request", "a request has a content-length or a transfer-encoding, not both")
-    expected = request.tokens("expect")
-    if version != b"1.0" and set(expected) - {"100-continue"}:
-        raise ProtocolError("expectation_failed", f"the only expectation that is met here is 100-continue, not {expected[0]}")
-    return request
+def _http_date(wall: int) -> str:
+    return formatdate(wall, usegmt=True)

@@ -45,7 +45,8 @@ class Routes:
         paths: dict[str, _Path] = {}
         for method, pattern, handler in table:
             paths.setdefault(pattern, _path(pattern)).handlers[method] = handler
-        self._paths = sorted(paths.values(), key=lambda path: len(path.names))
+        self._plain = {path.segments: path for path in paths.values() if not path.names}
+        self._holey = sorted((path for path in paths.values() if path.names), key=lambda path: len(path.names))
         self._origins = origins
 
     async def __call__(self, exchange: Exchange) -> None:
@@ -56,7 +57,7 @@ class Routes:
             await exchange.respond(204)
             return
         segments = request.segments[:-1] if request.segments[-1:] == ("",) else request.segments
-        path = next((path for path in self._paths if path.match(segments)), None)
+        path = self._plain.get(segments) or next((path for path in self._holey if path.match(segments)), None)
         if path is None:
             raise ProtocolError("not_found", f"nothing is served at {request.path}")
         handler = path.handlers.get(request.method)

@@ -51,6 +51,9 @@ class SseStream:
         """Send an event; never blocks, and does nothing once the stream was closed."""
         self._put(sse_event(frame))
 
+    def flush(self) -> None:
+        """Nothing: the writer was woken when the event was put."""
+
     def comment(self) -> None:
         """Send an empty comment, which clients skip: it keeps middleboxes from dropping a silent connection."""
         self._put(b":\n\n")

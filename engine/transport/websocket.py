@@ -28,6 +28,11 @@ class Peer(Protocol):
         """Whether the peer waits for something, so that silence is no reason to close."""
         ...
 
+    @property
+    def asked_at(self) -> float:
+        """When the last message came, by the loop's clock."""
+        ...
+
     def handle(self, message: str | bytes) -> None:
         """Take one message; never raises."""
         ...
@@ -42,16 +47,43 @@ class Peer(Protocol):
 
 
 class Socket:
-    """A WebSocket that was accepted."""
+    """A WebSocket that was accepted. ``beat`` is called now and then, by one task for all sockets."""
 
-    def __init__(self, connection: WebSocketConnection, close_seconds: float) -> None:
+    __slots__ = (
+        "_config",
+        "_connection",
+        "_expires",
+        "_frames",
+        "_peer",
+        "_scope",
+    )
+
+    def __init__(
+        self, connection: WebSocketConnection, frames: FrameStream, peer: Peer, scope: trio.CancelScope, config: Config
+    ) -> None:
         self._connection = connection
-        self._close_seconds = close_seconds
+        self._frames = frames
+        self._peer = peer
+        self._scope = scope
+        self._config = config
+        self._expires = trio.current_time() + config.connection_seconds
 
     async def aclose(self, code: int, reason: str) -> None:
         """Close politely, within ``close_seconds``."""
-        with trio.move_on_after(self._close_seconds):
+        with trio.move_on_after(self._config.close_seconds):
             await self._connection.aclose(code, reason)
+
+    def beat(self, now: float) -> None:
+        """Ping; and close the socket if its peer does not answer, if it is too old, or if it has been idle for too long."""
+        config, frames = self._config, self._frames
+        if now - frames.received_at > config.ping_seconds + config.send_seconds:
+            self._scope.cancel()  # nothing came, not even a pong: the peer is gone
+        elif now >= self._expires and self._peer.expire():
+            frames.close(1001)
+        elif not self._peer.busy and now - self._peer.asked_at > config.idle_seconds:
+            frames.close(1000)
+        else:
+            frames.ping()
 
 
 async def serve_websocket(
@@ -76,11 +108,10 @@ async def serve_websocket(
                 connection = await _accept(nursery, frames)
             frames.on_close(lambda: _farewell(connection))
             peer = make_peer(outbox)
-            socket = Socket(connection, config.close_seconds)
+            socket = Socket(connection, frames, peer, nursery.cancel_scope, config)
             sockets.add(socket)
             try:
-                nursery.start_soon(_keep_alive, connection, peer, nursery.cancel_scope, config)
-                await _read(connection, peer, config.idle_seconds)
+                await _read(connection, peer)
             finally:
                 sockets.discard(socket)
                 outbox.close()
@@ -96,35 +127,13 @@ async def _accept(nursery: trio.Nursery, frames: FrameStream) -> WebSocketConnec
     return await request.accept()
 
 
-async def _read(connection: WebSocketConnection, peer: Peer, idle_seconds: float) -> None:
+async def _read(connection: WebSocketConnection, peer: Peer) -> None:
     with suppress(ConnectionClosed):
         while True:
-            with trio.move_on_after(idle_seconds) as idle:
-                message = await connection.get_message()
-            if not idle.cancelled_caught:
-                peer.handle(message)
-            elif not peer.busy:
-                await connection.aclose(1000, "idle")
-                return
+            peer.handle(await connection.get_message())
 
 
 def _farewell(connection: WebSocketConnection) -> bytes:
     """The close frame that the library owes a peer who broke the rules: RFC 6455, section 7.1.7."""
     reason = connection.closed
     return close_frame(reason.code) if reason is not None and reason.code in (1002, 1007) else b""
-
-
-async def _keep_alive(connection: WebSocketConnection, peer: Peer, scope: trio.CancelScope, config: Config) -> None:
-    """Ping now and then. A peer that does not answer is gone; a socket that is too old is closed."""
-    expires = trio.current_time() + config.connection_seconds
-    with suppress(ConnectionClosed):
-        while True:
-            await trio.sleep(min(config.ping_seconds, max(1.0, expires - trio.current_time())))
-            if trio.current_time() >= expires and peer.expire():
-                await connection.aclose(1001, "too old")
-                return
-            with trio.move_on_after(config.send_seconds) as patience:
-                await connection.ping()
-            if patience.cancelled_caught:
-                scope.cancel()
-                return

@@ -346,7 +346,7 @@ async def test_whoever_asks_keeps_a_parked_response_alive() -> None:
                 await post(other, f"{path}/append", {"input": [output(call_id)]})
             await stream.until("response.done")
         rollout = it.server.engine.live[parked["id"]]
-        await rollout.ended.wait()
+        await rollout.over()
         assert (await get(http, path))["incomplete_details"] == {"reason": "detached_timeout"}
 
 

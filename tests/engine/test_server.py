@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -370,8 +370,8 @@ async def test_a_dropped_socket_leaves_the_response_and_another_goes_on() -> Non
 
 
 @pytest.fixture
-def upgrade() -> Iterator[bytes]:
-    yield (
+def upgrade() -> bytes:
+    return (
         b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
     )

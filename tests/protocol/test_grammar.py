@@ -264,8 +264,9 @@ def test_l4_a_lost_event_is_found(frames: list[Frame], data: st.DataObject) -> N
     at = data.draw(st.integers(0, len(frames) - 1))
     frame = frames[at]
     assume(not may_go(frames, at))
-    # A user's message that was waited for is not named by its acknowledgement, so only the wait for it tells.
-    assume(frame["type"] != "response.append.accepted" or frame["append"]["call_ids"] or trace_at(frames, at).parked)
+    # A lost acknowledgement is told by the park that it ended, or by the call that is then open at the end.
+    told = frames[-1]["type"] == "response.completed" and bool(frame.get("append", {}).get("call_ids"))
+    assume(frame["type"] != "response.append.accepted" or told or trace_at(frames, at).parked)
     with pytest.raises(GrammarError):
         check(renumbered(frames[:at] + frames[at + 1 :]), append_shape=True)
 
@@ -410,6 +411,130 @@ def test_rules(law: str, steps: list[Callable[[Speaker], object]]) -> None:
         check(spoken(*steps))
     assert caught.value.law == law
     assert caught.value.frame is not None
+
+
+RICH = spoken(
+    lambda s: s.reasoning([["why"]], []),
+    lambda s: s.message([(False, ["h", "i"]), (True, ["no"])]),
+    Speaker.hosted_begins,
+    lambda s: s.hosted_goes_on(2),
+    lambda s: s.done(2, results=[]),
+    call,
+    Speaker.park,
+    lambda s: s.accept(["call_3"]),
+    say_hi,
+    Speaker.end,
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nth", "path", "value", "message"),
+    [
+        ("created", 0, "response.id", "", "an empty id"),
+        ("created", 0, "response.status", "completed", "created queued or in_progress"),
+        ("created", 0, "response.output", [{}], "created with output"),
+        ("in_progress", 0, "response.usage", {"input_tokens": "7"}, "usage is not whole"),
+        ("in_progress", 0, "response", None, "response is missing"),
+        ("completed", 0, "response.status", "failed", "with status 'failed'"),
+        ("completed", 0, "response.output", [], "the final output is not the items that are done"),
+        ("completed", 0, "response.error", {"code": "x"}, "error and status disagree"),
+        ("completed", 0, "response.incomplete_details", {"reason": "x"}, "completed with a reason"),
+        ("output_item.added", 1, "output_index", 7, "output_index 7, not 1"),
+        ("output_item.added", 1, "item.id", "item_0", "without an id of its own"),
+        ("output_item.added", 1, "item.content", [{}], "added with content"),
+        ("output_item.added", 1, "item.status", "completed", "added with status"),
+        ("output_item.added", 3, "item.arguments", "{", "added with arguments"),
+        ("content_part.added", 0, "output_index", 0, "item 0 was not added, or is done"),
+        ("content_part.added", 0, "output_index", "1", "output_index is missing or of the wrong kind"),
+        ("content_part.added", 0, "part.text", "x", "a part is added with text"),
+        ("content_part.added", 0, "part.type", "input_text", "a part 'input_text' in a message"),
+        ("content_part.added", 1, "content_index", 5, "content_index 5, not 1"),
+        ("content_part.done", 0, "part.type", "refusal", "the type of a part"),
+        ("content_part.done", 0, "part.text", "hu", "the part is not what its deltas say"),
+        ("output_text.delta", 0, "type", "response.refusal.delta", "another kind of text"),
+        ("output_text.delta", 0, "content_index", 9, "no such part"),
+        ("output_text.done", 0, "text", "hu", "the whole is not what its deltas say"),
+        ("function_call_arguments.done", 0, "name", "other", "the name of the call"),
+        ("output_item.done", 1, "item.content", [], "0 parts are done, 2 were added"),
+        ("output_item.done", 1, "item.status", "failed", "done with status"),
+        ("output_item.done", 3, "item.call_id", "other", "the call_id of item 3"),
+        ("output_item.done", 3, "item.arguments", "", "the item is not what its deltas say"),
+        ("done", 0, "response.status", "completed", "a parked Response is in_progress"),
+        ("done", 0, "required_input", [7], "malformed"),
+    ],
+)
+def test_each_rule_says_what_is_wrong(kind: str, nth: int, path: str, value: Any, message: str) -> None:
+    spoiled = copy.deepcopy(RICH)
+    holder = [frame for frame in spoiled if frame["type"] == f"response.{kind}"][nth]
+    if kind == "function_call_arguments.done":
+        holder["name"] = "tool"
+        check(spoiled)
+    *steps, last = path.split(".")
+    for step in steps:
+        holder = holder[step]
+    assert holder.get(last) != value
+    holder[last] = value
+    with pytest.raises(GrammarError, match=message):
+        check(spoiled)
+
+
+def opened(speaker: Speaker) -> Frame:
+    """A message whose first part is open; the way to it."""
+    index, item = speaker.added(type="message", role="assistant", content=[])
+    where = {"item_id": item["id"], "output_index": index, "content_index": 0}
+    speaker.say("response.content_part.added", **where, part={"type": "output_text", "text": ""})
+    return where
+
+
+def two_parts_open(speaker: Speaker) -> None:
+    where = opened(speaker)
+    part = {"type": "output_text", "text": ""}
+    speaker.say("response.content_part.added", **{**where, "content_index": 1}, part=part)
+
+
+def late_annotation(speaker: Speaker) -> None:
+    where = opened(speaker)
+    annotation = {**where, "annotation_index": 0, "annotation": {}}
+    speaker.say("response.output_text.annotation.added", **annotation)
+    speaker.say("response.output_text.done", **where, text="")
+    speaker.say("response.content_part.done", **where, part={"type": "output_text", "text": ""})
+    speaker.say("response.output_text.annotation.added", **annotation)
+
+
+def progress_of_another(speaker: Speaker) -> None:
+    speaker.hosted_begins()
+    index, item = speaker.added(type="web_search_call")
+    speaker.say("response.file_search_call.searching", item_id=item["id"], output_index=index)
+
+
+def same_call_twice(speaker: Speaker) -> None:
+    for index in range(2):
+        item = {"type": "shell_call", "id": f"item_{index}", "call_id": "call_0", "action": {"commands": []}}
+        speaker.say("response.output_item.added", output_index=index, item={**item, "status": "in_progress"})
+        speaker.say("response.output_item.done", output_index=index, item={**item, "status": "completed"})
+
+
+def incomplete_for_no_reason(speaker: Speaker) -> None:
+    speaker.say("response.incomplete", response=speaker.snapshot("incomplete"))
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        (two_parts_open, "a part begins before the one before it is done"),
+        (late_annotation, "an annotation of a part that is done"),
+        (progress_of_another, "file_search_call.searching of a web_search_call"),
+        (same_call_twice, "two calls are call_0"),
+        (incomplete_for_no_reason, "incomplete without a reason"),
+        (lambda s: (opened(s), s.park()), r"parked before item \[0\] is done"),
+        (lambda s: (opened(s), s.end()), r"ends before its items \[0\] are done"),
+        (lambda s: (opened(s), s.hosted_begins()), r"begins before item \[0\] is done"),
+        (lambda s: s.say("response.unheard_of"), "no such event"),
+    ],
+)
+def test_each_rule_about_order_says_what_is_wrong(step: Callable[[Speaker], object], message: str) -> None:
+    with pytest.raises(GrammarError, match=message):
+        check(spoken(step))
 
 
 def test_the_replacement_character_can_be_allowed() -> None:

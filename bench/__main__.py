@@ -1,0 +1,47 @@
+"""``python -m bench [NAME…] [--quick | --tiny] [--json]``."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from .parked import parked
+from .report import FULL, QUICK, TINY, Row, Sizes, table
+from .resume import resume
+from .streaming import first_event, stream
+
+BENCHMARKS: Final[dict[str, Callable[[Sizes], Iterator[Row]]]] = {
+    "stream": stream,
+    "first_event": first_event,
+    "resume": resume,
+    "parked": parked,
+}
+
+
+def main() -> None:
+    """Run the benchmarks that were named, or all, and print what they found."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Benchmarks, each a ratio; see bench/README.md.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(BENCHMARKS)}; all by default")
+    parser.add_argument("--quick", action="store_const", const=QUICK, dest="sizes", default=FULL, help="a fifth of the samples")
+    parser.add_argument(
+        "--tiny", action="store_const", const=TINY, dest="sizes", help="show that it runs; the figures mean nothing"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON for each result, as it comes")
+    arguments = parser.parse_args()
+    unknown = set(arguments.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    rows = []
+    for name in arguments.names or BENCHMARKS:
+        for row in BENCHMARKS[name](arguments.sizes):
+            rows.append(row)
+            if arguments.json:
+                print(row.as_json(), flush=True)
+            else:
+                print(f"{row.name}: {row.what}: {row.value:.3g} {row.unit}", file=sys.stderr, flush=True)
+    if not arguments.json:
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

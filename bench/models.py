@@ -1,0 +1,80 @@
+"""The models of the benchmarks: they cost next to nothing, so that what is measured is the engine."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Final
+
+import trio
+
+from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, Plan, Rendered, Stop, Text
+
+PIECES: Final = ("The ", "loop", " has", " gone", " on ", "with", " the", " same", " tokens", ", and", " in ", "order", ".\n")
+"""As long as tokens are: some four characters."""
+
+BATCHES: Final = (16, 1)
+"""How many tokens a model gives at once: a fast one, whose tokens come over some transport, and one that dribbles."""
+
+
+class _Stream:
+    def __init__(self, deltas: int, batch: int) -> None:
+        self._left = deltas
+        self._batch = batch
+
+    async def receive(self) -> Sequence[Chunk]:
+        await trio.lowlevel.checkpoint()
+        if not self._left:
+            return (Stop("end"),)
+        count = min(self._batch, self._left)
+        self._left -= count
+        start = self._left % len(PIECES)
+        pieces = [PIECES[(start + index) % len(PIECES)] for index in range(count)]
+        return (Text(pieces, count),)
+
+    async def extend(self, new: Rendered) -> None:
+        raise NotImplementedError
+
+
+class StreamModel:
+    """Answers every prompt with ``deltas`` pieces of text, ``batch`` at a time: a fast model in this process."""
+
+    def __init__(self, deltas: int, batch: int) -> None:
+        self.name = f"stream-{batch}"
+        self._deltas = deltas
+        self._batch = batch
+
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[_Stream]:  # noqa: ARG002
+        yield _Stream(self._deltas, self._batch)
+
+
+class _Caller:
+    def __init__(self) -> None:
+        self._turn = -1
+        self._said = True
+
+    async def receive(self) -> Sequence[Chunk]:
+        await trio.lowlevel.checkpoint()
+        if not self._said:
+            self._said = True
+            return (Text(("Now",), 1),)
+        self._turn += 1
+        self._said = False
+        return (
+            CallBegin("look", call_id=f"call_{self._turn}"),
+            CallPieces(('{"at"', ':"', "README", '"}'), 4),
+            CallEnd(),
+            Stop("tool_calls"),
+        )
+
+    async def extend(self, new: Rendered) -> None:  # noqa: ARG002
+        await trio.lowlevel.checkpoint()
+
+
+class CallModel:
+    """Calls a tool, for ever. After each result one token of text comes first, at once and by itself."""
+
+    name = "call"
+
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[_Caller]:  # noqa: ARG002
+        yield _Caller()

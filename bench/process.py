@@ -1,0 +1,61 @@
+"""A server in a process of its own, and what it says of itself."""
+
+import json
+import subprocess
+import sys
+from types import TracebackType
+from typing import Any, cast
+
+from .client import Client
+
+
+class ServerProcess:
+    """A side as a child: ``engine``, ``loop`` or ``echo``. As a context it is there until left."""
+
+    def __init__(self, side: str, **options: Any) -> None:
+        module = "bench.ours" if side == "engine" else "bench.plain"
+        command = [sys.executable, "-m", module, side, json.dumps(options)]
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.port: int = self._line()["port"]
+
+    def __enter__(self) -> "ServerProcess":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.close()
+        try:
+            self._child.wait(10)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._child.stdout.close()
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of CPU that it has used."""
+        return cast(float, self.figures()["cpu"])
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it holds, its garbage collected."""
+        return cast(int, self.figures("memory")["memory"])
+
+    def figures(self, question: str = "figures") -> dict[str, Any]:
+        """All that it says of itself, garbage collected before if ``question`` is ``memory``."""
+        assert self._child.stdin is not None
+        self._child.stdin.write(question + "\n")
+        self._child.stdin.flush()
+        return self._line()
+
+    def connect(self) -> Client:
+        """A client of it."""
+        return Client(self.port)
+
+    def _line(self) -> dict[str, Any]:
+        assert self._child.stdout is not None
+        line = self._child.stdout.readline()
+        if not line:
+            raise RuntimeError("the server process has ended; its standard error says why")
+        return cast(dict[str, Any], json.loads(line))

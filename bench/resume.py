@@ -1,0 +1,91 @@
+"""``resume``: from an append to the first delta of the Response that goes on."""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from .client import Client
+from .process import ServerProcess
+from .report import Row, Sizes, interleaved, ratio, sides
+
+RESULT: Final = "README.md  src  tests  pyproject.toml\n" * 7
+"""A tool's result of some 256 characters."""
+
+DONE: Final = b'{"type":"response.done"'
+DELTA: Final = b'{"type":"response.output_text.delta"'
+SHORT_HISTORY: Final = 10
+
+
+class Parked:
+    """A Response that is parked on a call, and its client."""
+
+    def __init__(self, server: ServerProcess, request: dict[str, Any]) -> None:
+        self.client = server.connect()
+        self.client.send_json(request)
+        self._turn = -1
+        self._wait()
+
+    def resume(self) -> float:
+        """Append the call's result; returns the seconds until the first delta. The Response is parked again then."""
+        payload = append(self._turn)
+        started = time.perf_counter()
+        self.client.send(payload)
+        self.client.until(DELTA)
+        seconds = time.perf_counter() - started
+        self._wait()
+        return seconds
+
+    def _wait(self) -> None:
+        self.client.until(DONE)
+        self._turn += 1
+
+
+def create(history: int) -> dict[str, Any]:
+    """A create with so many items of history: a task, then calls and their results."""
+    items: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": "Look around."}]
+    for number in range((history - 1) // 2):
+        call_id = f"past_{number}"
+        items += [
+            {"type": "function_call", "call_id": call_id, "name": "look", "arguments": '{"at":"src"}'},
+            {"type": "function_call_output", "call_id": call_id, "output": "engine.py"},
+        ]
+    tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}]
+    return {"type": "response.create", "model": "call", "input": items, "tools": tools, "store": False}
+
+
+def append(turn: int) -> bytes:
+    """The append that answers the call of ``turn``."""
+    output = {"type": "function_call_output", "call_id": f"call_{turn}", "output": RESULT}
+    return json.dumps({"type": "response.append", "input": [output]}).encode()
+
+
+def resume(sizes: Sizes) -> Iterator[Row]:
+    """A resume against an echo, and with a long history against one with a short."""
+    with ServerProcess("engine") as engine, ServerProcess("echo") as echo:
+        parked, bare = Parked(engine, create(SHORT_HISTORY)), echo.connect()
+        pairs = interleaved(sizes.samples, parked.resume, lambda: _echo(bare))
+        yield Row(
+            name="resume",
+            what="append to first delta : a bare echo of a message of that size",
+            value=ratio(pairs),
+            target=2.0,
+            detail=sides(pairs, 1e6, "µs") | {"aim": 1.5},
+        )
+        long = Parked(engine, create(sizes.history))
+        pairs = interleaved(sizes.samples, long.resume, parked.resume)
+        yield Row(
+            name="resume",
+            what=f"append to first delta, {sizes.history:,} items of history : {SHORT_HISTORY}",
+            value=ratio(pairs),
+            target=1.1,
+            detail=sides(pairs, 1e6, "µs"),
+        )
+
+
+def _echo(client: Client) -> float:
+    payload = append(0)
+    started = time.perf_counter()
+    client.send(payload)
+    client.receive()
+    return time.perf_counter() - started
