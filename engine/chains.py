@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, Literal, Protocol
 
-import httpx
+import httpx2
 import trio
 from attrs import evolve, field, frozen
 
@@ -63,7 +63,7 @@ class SocketWire:
 class HttpWire:
     """Creates as ``POST``, answered by server-sent events."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
+    def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
         self.bytes_up = 0
         self.bytes_down = 0
@@ -74,13 +74,13 @@ class HttpWire:
         headers = {"content-type": "application/json"}
         try:
             async with self._http.stream("POST", "responses", content=content, headers=headers) as answer:
-                if answer.status_code != httpx.codes.OK:
+                if answer.status_code != httpx2.codes.OK:
                     raise RolloutError.of(parse(await answer.aread()), answer.status_code)
                 async for line in answer.aiter_lines():
                     response = self._line(line, on_event)
                     if response is not None:
                         return response
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             raise ConnectionLost(f"{type(error).__name__}: {error}") from error
         raise ConnectionLost("the stream ended before the Response did")
 
@@ -107,7 +107,7 @@ async def open_wire(
     if shape == "http":
         headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
         base = url if url.endswith("/") else f"{url}/"
-        async with httpx.AsyncClient(base_url=base, headers=headers, timeout=None, trust_env=False) as http:
+        async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=None, trust_env=False) as http:
             yield HttpWire(http)
         return
     door = Door.at(url, api_key, None)

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import httpx2
 import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
@@ -203,14 +203,14 @@ class Client:
         self._url = url
         self._headers = {"authorization": "Bearer local"}
 
-    async def post(self, path: str, body: Frame) -> httpx.Response:
-        async with httpx.AsyncClient(trust_env=False, headers=self._headers) as http:
+    async def post(self, path: str, body: Frame) -> httpx2.Response:
+        async with httpx2.AsyncClient(trust_env=False, headers=self._headers) as http:
             return await http.post(f"{self._url}/{path}", json=body)
 
     async def create(self, **body: Any) -> Frame:
         """The Response as JSON, checked."""
         answer = await self.post("responses", {"model": "scripted", **body})
-        assert answer.status_code == httpx.codes.OK, answer.text
+        assert answer.status_code == httpx2.codes.OK, answer.text
         assert answer.headers["content-type"].startswith("application/json")
         response: Frame = answer.json()
         check_response(response)
@@ -383,7 +383,7 @@ async def test_compaction(client: Client) -> None:
         said("user", [{"type": "input_text", "text": "Go on."}]),
     ]
     answer = await client.post("responses/compact", {"model": "scripted", "input": history, "prompt_cache_key": "k"})
-    assert answer.status_code == httpx.codes.OK
+    assert answer.status_code == httpx2.codes.OK
     compacted = answer.json()
     check_keys(compacted, {"id": (str,), "created_at": (int,), "output": (list,), "usage": (dict,)}, where="compaction")
     check_usage(compacted["usage"])
@@ -395,7 +395,7 @@ async def test_compaction(client: Client) -> None:
     async with client.socket() as socket:
         window = [*compacted["output"], said("user", "Continue.")]
         assert check_events(await socket.turn(input=window, tools=[], store=False))["status"] == "completed"
-    assert (await client.post("responses/compact", {"input": history})).status_code == httpx.codes.BAD_REQUEST
+    assert (await client.post("responses/compact", {"input": history})).status_code == httpx2.codes.BAD_REQUEST
 
 
 # ---- the acceptance tests

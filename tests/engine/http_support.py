@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import h11
-import httpx
+import httpx2
 import trio
 from attrs import define
 
@@ -54,9 +54,9 @@ class Served:
     server: Server
     port: int
 
-    def client(self, key: str | None = None) -> httpx.AsyncClient:
+    def client(self, key: str | None = None) -> httpx2.AsyncClient:
         headers = {} if key is None else {"authorization": f"Bearer {key}"}
-        return httpx.AsyncClient(base_url=self.url("/v1/"), headers=headers, timeout=30, trust_env=False)
+        return httpx2.AsyncClient(base_url=self.url("/v1/"), headers=headers, timeout=30, trust_env=False)
 
     async def raw(self, *parts: bytes) -> bytes:
         """Send ``parts``, with a breath between them, and read to the end."""
@@ -118,7 +118,7 @@ async def served(
 class Events:
     """A stream of server-sent events, read one by one. ``texts`` are those that were read, byte for byte.
 
-    It is not httpx's: what is left in the midst of a stream there is left to the garbage collector.
+    It is not httpx2's: what is left in the midst of a stream there is left to the garbage collector.
     """
 
     def __init__(self, stream: trio.abc.Stream) -> None:
@@ -202,7 +202,7 @@ def request_bytes(method: str, path: str, content: Any = None, *, key: str | Non
 
 @asynccontextmanager
 async def events(
-    http: httpx.AsyncClient, method: str, path: str, *, params: Json | None = None, json: Any = None
+    http: httpx2.AsyncClient, method: str, path: str, *, params: Json | None = None, json: Any = None
 ) -> AsyncIterator[Events]:
     """A stream of events on a connection of its own, which is closed at the end, whatever was read."""
     request = http.build_request(method, path, params=params, json=json)
@@ -213,21 +213,21 @@ async def events(
         yield found
 
 
-async def get(http: httpx.AsyncClient, path: str, **query: Any) -> Json:
+async def get(http: httpx2.AsyncClient, path: str, **query: Any) -> Json:
     return ok(await http.get(path, params=query))
 
 
-async def post(http: httpx.AsyncClient, path: str, content: Any = None) -> Json:
+async def post(http: httpx2.AsyncClient, path: str, content: Any = None) -> Json:
     return ok(await http.post(path, json=content))
 
 
-def ok(answer: httpx.Response) -> Json:
+def ok(answer: httpx2.Response) -> Json:
     assert answer.status_code == 200, answer.text
     parsed: Json = answer.json()
     return parsed
 
 
-def refused(answer: httpx.Response) -> tuple[int, str]:
+def refused(answer: httpx2.Response) -> tuple[int, str]:
     """Status and code of an error, whose form is checked."""
     error = answer.json()["error"]
     assert {"type", "code", "message", "param", "work"} == set(error)
