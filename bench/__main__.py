@@ -6,14 +6,18 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from .parked import parked
+from .post import post
 from .report import FULL, QUICK, TINY, Row, Sizes, table
 from .resume import resume
 from .streaming import first_event, stream
+from .turns import turn
 
 BENCHMARKS: Final[dict[str, Callable[[Sizes], Iterator[Row]]]] = {
     "stream": stream,
     "first_event": first_event,
     "resume": resume,
+    "turn": turn,
+    "post": post,
     "parked": parked,
 }
 

@@ -1,11 +1,12 @@
-"""The client of all benchmarks, the same for both sides: a blocking socket, and as little of RFC 6455 as a client needs.
+"""The clients of all benchmarks, the same for both sides: a blocking socket, and as little of RFC 6455 or of HTTP as one needs.
 
-It is blocking and bare so that it adds little to what it measures, and the same to both sides. Frames from a server are
+They are blocking and bare so that they add little to what they measure, and the same to both sides. Frames from a server are
 unmasked; fragments do not occur; pings are answered with nothing, since servers here do not ping.
 """
 
 import json
 import os
+import re
 import socket
 from typing import Any, Final
 
@@ -21,8 +22,7 @@ class Client:
     """One WebSocket. Raises ``OSError``, and ``RuntimeError`` when the server says what no benchmark expects."""
 
     def __init__(self, port: int, seconds: float = 120.0) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=seconds)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = dial(port, seconds)
         self._data = b""
         self._at = 0
         self._shake_hands()
@@ -89,6 +89,64 @@ class Client:
         head, _, self._data = self._data.partition(b"\r\n\r\n")
         if b" 101 " not in head.split(b"\r\n", 1)[0]:
             raise RuntimeError(f"the server refused the handshake: {head!r}")
+
+
+class HttpClient:
+    """One HTTP connection that is kept: POSTs JSON. Raises ``OSError``, and ``RuntimeError`` for an answer that is an error."""
+
+    def __init__(self, port: int, seconds: float = 120.0) -> None:
+        self._socket = dial(port, seconds)
+
+    def post(self, path: str, payload: bytes) -> bytes:
+        """The body of the answer, whose length its head says."""
+        self.send(path, payload)
+        head, body = self._head()
+        size = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])  # type: ignore[index]
+        while len(body) < size:
+            body += self._receive()
+        return body
+
+    def send(self, path: str, payload: bytes) -> None:
+        """Send a POST, and leave its answer to ``first_event`` and ``rest``."""
+        self._socket.sendall(
+            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
+            % (path.encode(), len(payload), payload)
+        )
+
+    def first_event(self) -> bytes:
+        """What has come when the first server-sent event is whole."""
+        _, body = self._head()
+        while b"\n\n" not in body:
+            body += self._receive()
+        return body
+
+    def rest(self, body: bytes) -> bytes:
+        """All of the events, of which ``body`` has come: the body of an answer in chunks."""
+        while not body.endswith(b"\r\n0\r\n\r\n"):
+            body += self._receive()
+        return body
+
+    def _head(self) -> tuple[bytes, bytes]:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._receive()
+        head, _, body = data.partition(b"\r\n\r\n")
+        if b" 200 " not in head.split(b"\r\n", 1)[0]:
+            raise RuntimeError(f"the server answered {data!r}")
+        return head, body
+
+    def _receive(self) -> bytes:
+        data = self._socket.recv(RECEIVE_BYTES)
+        if not data:
+            raise RuntimeError("the server closed the connection")
+        return data
+
+
+def dial(port: int, seconds: float) -> socket.socket:
+    """A connection; each operation on it may take ``seconds``."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=seconds)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def frame(payload: bytes) -> bytes:

@@ -48,9 +48,9 @@ class StreamModel:
 
 
 class _Caller:
-    def __init__(self) -> None:
+    def __init__(self, *, says_first: bool) -> None:
         self._turn = -1
-        self._said = True
+        self._said = not says_first
 
     async def receive(self) -> Sequence[Chunk]:
         await trio.lowlevel.checkpoint()
@@ -66,15 +66,18 @@ class _Caller:
             Stop("tool_calls"),
         )
 
-    async def extend(self, new: Rendered) -> None:  # noqa: ARG002
-        await trio.lowlevel.checkpoint()
+    async def extend(self, new: Rendered) -> None:
+        """It does not read."""
 
 
 class CallModel:
-    """Calls a tool, for ever. After each result one token of text comes first, at once and by itself."""
+    """Calls a tool, for ever, and never reads. After each result one token of text comes first, at once and by itself;
+    with ``says_first``, before the first call too, so that it says the same in each shape."""
 
-    name = "call"
+    def __init__(self, name: str, *, says_first: bool) -> None:
+        self.name = name
+        self._says_first = says_first
 
     @asynccontextmanager
     async def open(self, plan: Plan) -> AsyncIterator[_Caller]:  # noqa: ARG002
-        yield _Caller()
+        yield _Caller(says_first=self._says_first)

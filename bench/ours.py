@@ -29,7 +29,11 @@ async def main(options: dict[str, Any]) -> None:
     log_to_stderr("ERROR")
     raise_file_limit()
     tokens.load()
-    models: list[Model] = [CallModel(), *(StreamModel(options.get("deltas", 0), batch) for batch in BATCHES)]
+    models: list[Model] = [
+        CallModel("call", says_first=False),
+        CallModel("turn", says_first=True),
+        *(StreamModel(options.get("deltas", 0), batch) for batch in BATCHES),
+    ]
     server = Server(Services(config=CONFIG, models={model.name: model for model in models}))
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1024)
     port = listeners[0].socket.getsockname()[1]

@@ -1,16 +1,18 @@
 """The plain sides: ``python -m bench.plain SIDE OPTIONS``. They load nothing of the engine.
 
 ``loop`` is a trio-websocket server that answers each create with given frames, by ``send_message``, one by one; ``echo`` is a
-bare echo.
+bare echo. ``http`` is an HTTP server of h11 on trio that reads a request and answers with a given body.
 """
 
 import json
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h11
 import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection, WebSocketRequest, serve_websocket
 
@@ -43,7 +45,7 @@ def echo(_: dict[str, Any]) -> Talk:
     return talk
 
 
-async def main(talk: Talk) -> None:
+async def websockets(talk: Talk) -> None:
     """Serve until standard input ends."""
 
     async def handle(request: WebSocketRequest) -> None:
@@ -57,5 +59,41 @@ async def main(talk: Talk) -> None:
         nursery.cancel_scope.cancel()
 
 
+async def http(options: dict[str, Any]) -> None:
+    """Serve until standard input ends."""
+    body = b" " * options["size"]
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, partial(_exchanges, body), 0)
+        await answer(listeners[0].socket.getsockname()[1])
+        nursery.cancel_scope.cancel()
+
+
+async def _exchanges(body: bytes, stream: trio.SocketStream) -> None:
+    """One connection: requests and answers until the client's end."""
+    parser = h11.Connection(h11.SERVER)
+    headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+    while await _request(parser, stream):
+        events = (h11.Response(status_code=200, headers=headers), h11.Data(data=body), h11.EndOfMessage())
+        await stream.send_all(b"".join(parser.send(event) or b"" for event in events))
+        parser.start_next_cycle()
+
+
+async def _request(parser: h11.Connection, stream: trio.SocketStream) -> bool:
+    """Read a request to its end; whether there was one."""
+    while not isinstance(event := parser.next_event(), h11.EndOfMessage | h11.ConnectionClosed):
+        if event is h11.NEED_DATA:
+            parser.receive_data(await stream.receive_some(65536))
+    return isinstance(event, h11.EndOfMessage)
+
+
+async def main(side: str, options: dict[str, Any]) -> None:
+    """Serve one side."""
+    if side == "http":
+        await http(options)
+    else:
+        await websockets({"loop": loop, "echo": echo}[side](options))
+
+
 if __name__ == "__main__":
-    trio.run(main, {"loop": loop, "echo": echo}[sys.argv[1]](json.loads(sys.argv[2])))
+    trio.run(main, sys.argv[1], json.loads(sys.argv[2]))

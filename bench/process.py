@@ -6,7 +6,7 @@ import sys
 from types import TracebackType
 from typing import Any, cast
 
-from .client import Client
+from .client import Client, HttpClient
 
 
 class ServerProcess:
@@ -52,6 +52,10 @@ class ServerProcess:
     def connect(self) -> Client:
         """A client of it."""
         return Client(self.port)
+
+    def connect_http(self) -> HttpClient:
+        """A client of it that speaks HTTP."""
+        return HttpClient(self.port)
 
     def _line(self) -> dict[str, Any]:
         assert self._child.stdout is not None

@@ -26,12 +26,13 @@ class Parked:
         self._turn = -1
         self._wait()
 
-    def resume(self) -> float:
-        """Append the call's result; returns the seconds until the first delta. The Response is parked again then."""
+    def resume(self, until: bytes = DELTA) -> float:
+        """Append the call's result; returns the seconds until the first delta, or what ``until`` says. The Response is
+        parked again then."""
         payload = append(self._turn)
         started = time.perf_counter()
         self.client.send(payload)
-        self.client.until(DELTA)
+        self.client.until(until)
         seconds = time.perf_counter() - started
         self._wait()
         return seconds
@@ -41,17 +42,22 @@ class Parked:
         self._turn += 1
 
 
-def create(history: int) -> dict[str, Any]:
-    """A create with so many items of history: a task, then calls and their results."""
+def create(items: int) -> dict[str, Any]:
+    """A create with so many items of history."""
+    return {"type": "response.create", "model": "call", **history(items), "store": False}
+
+
+def history(count: int) -> dict[str, Any]:
+    """So many items of input, a task, then calls and their results; and the tool that is called."""
     items: list[dict[str, Any]] = [{"type": "message", "role": "user", "content": "Look around."}]
-    for number in range((history - 1) // 2):
+    for number in range((count - 1) // 2):
         call_id = f"past_{number}"
         items += [
             {"type": "function_call", "call_id": call_id, "name": "look", "arguments": '{"at":"src"}'},
             {"type": "function_call_output", "call_id": call_id, "output": "engine.py"},
         ]
     tools = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}]
-    return {"type": "response.create", "model": "call", "input": items, "tools": tools, "store": False}
+    return {"input": items, "tools": tools}
 
 
 def append(turn: int) -> bytes:
