@@ -10,7 +10,7 @@ So what waits in memory for a socket that does not read is at most one outbox (l
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import trio
@@ -33,7 +33,7 @@ class Wire(Protocol):
         ...
 
     def flush(self) -> None:
-        """Send at once what can be sent without waiting. What was put is sent soon, flushed or not."""
+        """Send what was put: at once, as far as that needs no waiting, and the rest as soon as it can be sent."""
         ...
 
 
@@ -60,13 +60,20 @@ class Outbox:
         """Whether another frame may be put."""
         return self._wire.waiting < self._limit
 
-    def put(self, frame: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         """Send a frame that belongs to no log: an error, an acknowledgement. These are small, and answer the peer."""
+        self.put((frame,))
+        self.flush()
+
+    def put(self, frames: Iterable[bytes]) -> None:
+        """Send ``frames``, of which there are few, with the next ``flush``."""
         if not self.closed:
-            self._wire.put(frame)
+            put = self._wire.put
+            for frame in frames:
+                put(frame)
 
     def flush(self) -> None:
-        """Send now what can be sent without waiting."""
+        """Send what was put. Whoever puts, flushes before it waits for something."""
         if not self.closed:
             self._wire.flush()
 
@@ -127,15 +134,15 @@ class Subscription:
         if not self.outbox.has_room:
             self.outbox.fall_behind(self)
             return
-        put, suffix = self.outbox.put, self._suffix
-        for number, body in enumerate(bodies, before + 1):
-            put(seal(body, number, suffix))
+        suffix = self._suffix
+        self.outbox.put([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
         self.cursor = self._log.last
 
     def start(self) -> None:
         """Hand on what there is in the log, now or as there is room."""
         if not self.catch_up():
             self.outbox.fall_behind(self)
+        self.outbox.flush()
 
     def catch_up(self) -> bool:
         """Hand on from the log until there is no more (then it returns true) or the outbox is full."""
@@ -159,5 +166,5 @@ class Subscription:
 
     def _send(self, number: int, body: bytes) -> None:
         if self.open:
-            self.outbox.put(seal(body, number, self._suffix))
+            self.outbox.put((seal(body, number, self._suffix),))
             self.cursor = number

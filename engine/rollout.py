@@ -243,6 +243,7 @@ class Rollout:
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += 0 if accepted.append.duplicate else size
         body = self.emit(accepted)
+        self._flush()
         number = self.log.last
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
             self._resume()
@@ -294,6 +295,7 @@ class Rollout:
         """A steer is queued: acknowledge it, and end at the next item, unless calls wait for the client."""
         self._steered = True
         self.emit(ev.SteerAccepted(info))
+        self._flush()
 
     def attach(self, subscription: Subscription) -> int:
         """Make ``subscription`` the client that the Response answers to; returns its epoch. Another one is let go."""
@@ -305,7 +307,7 @@ class Rollout:
         if former is not None and former.outbox is not subscription.outbox and not told_all:
             message = f"another client has attached to {self.id}"
             error = ErrorEvent(ProtocolError("attached_elsewhere", message), self.id, former.stream_id)
-            former.outbox.put(encode(error.to_wire()))
+            former.outbox.send(encode(error.to_wire()))
         self.epoch += 1
         self._controller = subscription
         self._subscriptions += (subscription,)
@@ -543,12 +545,17 @@ class Rollout:
             return (await self._client_tool.call(call)).item
         item = call.item
         with trio.move_on_after(self._services.config.hosted_seconds):
-            item = await call.tool.run(call.item, lambda stage: self.output.progress(call, stage))
+            item = await call.tool.run(call.item, lambda stage: self._progress(call, stage))
         if item.status not in ("completed", "failed"):
             item = evolve(item, status="failed")
         item = self.stages.screen_hosted(item)
         self.output.finish_hosted(call, item)
+        self._flush()
         return item
+
+    def _progress(self, call: HostedCall, stage: str) -> None:
+        self.output.progress(call, stage)
+        self._flush()
 
     async def _user_is_silent(self) -> bool:
         """Whether the Response may end: a held conversation first waits for what the user says next."""
@@ -594,8 +601,8 @@ class Rollout:
         self._on_created(self)
         self._on_refused = self._on_created = _nobody  # they hold on to what the socket knew
         self.emit(ev.Created(self._response))
-        self._flush()
         self.emit(ev.InProgress(self._response))
+        self._flush()
         if self._controller is None:
             self._detached_at = trio.current_time()
         self._arm()
@@ -669,6 +676,7 @@ class Rollout:
     def _heartbeat(self) -> None:
         assert self._response is not None
         self.emit(ev.InProgress(self._response))
+        self._flush()
         self._beats = self.log.next
 
     # ---- the end

@@ -178,7 +178,7 @@ class Session:
         rollout, epoch = self._target(request.response_id, request.stream_id)
         number, body = rollout.append(request, epoch=epoch, size=self._size)
         if epoch is None:  # whoever is not attached is told all the same
-            self._outbox.put(seal(body, number, lane_suffix(request.stream_id)))
+            self._outbox.send(seal(body, number, lane_suffix(request.stream_id)))
 
     def _cancel(self, request: CancelRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
@@ -216,7 +216,7 @@ class Session:
         subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
         epoch = rollout.attach(subscription)
         accepted = AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id)
-        self._outbox.put(encode(accepted))
+        self._outbox.send(encode(accepted))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
         subscription.start()
 
@@ -296,7 +296,7 @@ class Session:
             del self._attachments[attachment.rollout.id]
 
     def _tell(self, error: ProtocolError, response_id: str | None = None, stream_id: str | None = None) -> None:
-        self._outbox.put(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
+        self._outbox.send(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
 
     def _refuse(self, error: ProtocolError, frame: Any) -> None:
         """Answer a frame with ``error``, and say which frame is meant, as far as it could be read."""
@@ -304,7 +304,7 @@ class Session:
         names = (fields.get("response_id"), fields.get("stream_id"))
         response_id, stream_id = (name if isinstance(name, str) else None for name in names)
         append = _append_info(fields) if fields.get("type") == AppendRequest.type else None
-        self._outbox.put(encode(ErrorEvent(error, response_id, stream_id, append).to_wire()))
+        self._outbox.send(encode(ErrorEvent(error, response_id, stream_id, append).to_wire()))
 
 
 def _append_info(fields: dict[str, Any]) -> dict[str, Any]:

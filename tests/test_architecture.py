@@ -20,6 +20,7 @@ ONLY_IN = {
     "tiktoken": ("engine/tokens.py",),
     "tiktoken_ext": ("engine/tokens.py",),
     "trio_websocket": ("engine/transport/", "engine/client.py", "engine/testing/"),
+    "wsproto": ("engine/transport/",),
     "h11": ("engine/transport/",),
     "click": ("engine/cli.py",),
     "rich": ("engine/cli.py", "engine/lab/"),

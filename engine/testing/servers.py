@@ -131,6 +131,9 @@ class _ListWire:
             self.waiting += len(frame)
             self.lot.unpark_all()
 
+    def flush(self) -> None:
+        """Nothing: who takes the frames was woken when they were put."""
+
 
 class DirectSocket(_Frames):
     """A client that hands its frames to a ``Session`` itself."""

@@ -1,10 +1,9 @@
-"""The stream below a WebSocket: complete frames go into one FIFO buffer, which one writer empties.
+"""The stream below a WebSocket: complete frames go into one FIFO buffer, and from there to the kernel in few writes.
 
 Why. Sending each event by itself costs a lock, a checkpoint and a system call. A burst of events wants to be one write. So
-this stream stands between the WebSocket library and the socket: the library writes its handshake, pongs and close frame into
-the buffer, and events go into the same buffer as complete text frames (RFC 6455, 5.2: FIN, opcode 1, unmasked, as servers
-send). Whoever has put a burst calls ``flush``, a plain function that hands the kernel what it takes without waiting: no switch
-of tasks, no scope, one system call. What the kernel does not take, and what nobody flushes, one task writes soon after.
+events are put into a buffer, as complete text frames (RFC 6455, 5.2: FIN, opcode 1, unmasked, as servers send), and so are
+pongs and the close frame. Whoever has put a burst calls ``flush``, a plain function that hands the kernel what it takes without
+waiting: no switch of tasks, no scope, one system call. What the kernel does not take, a task writes that sleeps otherwise.
 
 Only whole frames enter the buffer, and only its front is taken, by the one or by the other and never by both; the task's writes
 are shielded. So no frame is ever cut in half but by the socket's own death; after a write that failed or overran its deadline
@@ -39,26 +38,20 @@ def text_frame(payload: bytes) -> bytes:
     return b"%c%c%b%b" % (TEXT_FRAME, 127, size.to_bytes(8, "big"), payload)
 
 
-def close_frame(code: int) -> bytes:
-    """A close frame without a reason: RFC 6455, section 5.5.1."""
-    return b"%c%c%b" % (CLOSE_FRAME, 2, code.to_bytes(2, "big"))
+def close_frame(code: int, reason: str = "") -> bytes:
+    """A close frame: RFC 6455, section 5.5.1. ``reason`` has at most 123 bytes."""
+    payload = code.to_bytes(2, "big") + reason.encode()
+    return b"%c%c%b" % (CLOSE_FRAME, len(payload), payload)
 
 
-PATIENCE: Final = 2
-"""Ticks that the writer lets pass: what is flushed meanwhile (the first event of what a frame has set going, say) takes along
-what waits, in one system call, which costs more than two ticks."""
-
-
-class FrameStream(trio.abc.Stream):
-    """A buffered stream. ``head`` is what was read from ``raw`` already, and is given to the reader first."""
+class FrameStream:
+    """A buffered stream of frames on ``raw``."""
 
     __slots__ = (
         "_broken",
         "_buffer",
         "_close_seconds",
         "_closing",
-        "_farewell",
-        "_head",
         "_idle",
         "_on_drained",
         "_raw",
@@ -68,9 +61,8 @@ class FrameStream(trio.abc.Stream):
         "received_at",
     )
 
-    def __init__(self, raw: trio.abc.Stream, head: bytes, *, send_seconds: float, close_seconds: float) -> None:
+    def __init__(self, raw: trio.abc.Stream, *, send_seconds: float, close_seconds: float) -> None:
         self._raw = raw
-        self._head = head
         self._send_seconds = send_seconds
         self._close_seconds = close_seconds
         self._buffer = bytearray()
@@ -82,15 +74,10 @@ class FrameStream(trio.abc.Stream):
         self._on_drained: Callable[[], None] = _nothing
         self.received_at = trio.current_time()
         """When something last came, if only a pong."""
-        self._farewell: Callable[[], bytes] = bytes
 
     def on_drained(self, notify: Callable[[], None]) -> None:
         """Call ``notify`` after each write."""
         self._on_drained = notify
-
-    def on_close(self, farewell: Callable[[], bytes]) -> None:
-        """What to send last, if no close frame was sent: ``farewell`` gives it."""
-        self._farewell = farewell
 
     @property
     def waiting(self) -> int:
@@ -98,25 +85,24 @@ class FrameStream(trio.abc.Stream):
         return len(self._buffer) + self._writing
 
     def put(self, payload: bytes) -> None:
-        """Send ``payload`` as a text frame; never blocks, and does nothing once the stream is closing."""
-        if self._closing or self._broken:
-            return
-        self._buffer += text_frame(payload)
-        self._wake.set()
+        """Send ``payload`` as a text frame with the next ``flush``; does nothing once the stream is closing."""
+        if not (self._closing or self._broken):
+            self._buffer += text_frame(payload)
+
+    def put_control(self, frame: bytes) -> None:
+        """Send ``frame``, which is not text, now; never blocks. After a close frame nothing is put."""
+        if not (self._closing or self._broken):
+            self._closing = frame[0] == CLOSE_FRAME
+            self._buffer += frame
+            self.flush()
 
     def ping(self) -> None:
         """Ask the peer whether it is there: RFC 6455, section 5.5.2. Whatever comes then shows in ``received_at``."""
-        self._put_control(PING)
+        self.put_control(PING)
 
-    def close(self, code: int) -> None:
+    def close(self, code: int, reason: str = "") -> None:
         """Begin the closing handshake; nothing is put after it. The peer's answer ends the connection."""
-        self._put_control(close_frame(code))
-        self._closing = True
-
-    def _put_control(self, frame: bytes) -> None:
-        if not (self._closing or self._broken):
-            self._buffer += frame
-            self._wake.set()
+        self.put_control(close_frame(code, reason))
 
     def flush(self) -> None:
         """Write now what the kernel takes without waiting, and leave the rest to the writer; never blocks."""
@@ -126,6 +112,8 @@ class FrameStream(trio.abc.Stream):
         if sent:
             del self._buffer[:sent]
             self._on_drained()
+        if self._buffer:
+            self._wake.set()
 
     def _write_some(self) -> int:
         """How many bytes the kernel took at once. An error shows again when the writer writes."""
@@ -136,28 +124,12 @@ class FrameStream(trio.abc.Stream):
         except OSError:
             return 0
 
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """What the WebSocket library sends: the handshake, pongs, the close frame. Returns when it is in the buffer."""
-        await trio.lowlevel.checkpoint()
-        if self._broken:
-            raise trio.BrokenResourceError("the peer does not read")
-        if self._closing:
-            return  # nothing follows a close frame
-        self._closing = data[:1] == b"%c" % CLOSE_FRAME
-        self._buffer += data
-        self._wake.set()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Part of the interface; the buffer always takes more."""
-        await trio.lowlevel.checkpoint()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """What the peer sent."""
-        if self._head:
-            await trio.lowlevel.checkpoint()
-            head, self._head = self._head, b""
-            return head
-        data = await self._raw.receive_some(max_bytes)
+    async def receive_some(self, max_bytes: int) -> bytes | bytearray:
+        """What the peer sent; nothing, when the connection is gone. Cancellation loses nothing."""
+        try:
+            data = await self._raw.receive_some(max_bytes)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return b""
         self.received_at = trio.current_time()
         return data
 
@@ -170,16 +142,12 @@ class FrameStream(trio.abc.Stream):
         while not self._broken:
             await self._wake.wait()
             self._wake = trio.Event()
-            for _ in range(PATIENCE):
-                await trio.lowlevel.checkpoint()
             await self._flush()
 
     async def aclose(self) -> None:
         """Write what waits, within ``close_seconds``, then close the raw stream, whatever happens."""
         try:
-            if not self._closing and not self._broken:
-                self._closing = True
-                self._buffer += self._farewell()
+            self._closing = True
             with trio.move_on_after(self._close_seconds, shield=True):
                 while self.waiting and not self._broken:
                     await self._flush()

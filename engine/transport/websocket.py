@@ -1,23 +1,28 @@
-"""One WebSocket: messages in, frames out, pings, and a close that always closes. The only user of trio-websocket here.
+"""One WebSocket: messages in, frames out, pings, and a close that always closes.
 
-trio-websocket does the handshake, the reading, pongs and the close; what is sent goes through ``framing``.
+wsproto knows RFC 6455 and does no I/O: it takes the peer's bytes, the handshake's first, and gives events. What is sent goes
+through ``framing``. One task reads and hands each message on by a plain call, another one writes: an idle socket has these two
+tasks and nothing else, and a message is taken in the tick in which its bytes were read.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 import trio
-from trio_websocket import ConnectionClosed, WebSocketConnection, wrap_server_stream
+from wsproto import ConnectionType
+from wsproto.connection import Connection, ConnectionState
+from wsproto.events import AcceptConnection, CloseConnection, Message, Ping, RejectConnection
+from wsproto.handshake import H11Handshake
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from protocol.limits import HARD_FRAME_BYTES
 
 from ..config import Config
 from ..outbox import Outbox
-from .framing import FrameStream, close_frame
+from .framing import FrameStream
 
 RECEIVE_BYTES = 65536
-"""The library's default of 4 KiB costs a system call for every 4 KiB of a large tool output."""
+"""Read at once: 4 KiB would cost a system call for every 4 KiB of a large tool output."""
 
 
 class Peer(Protocol):
@@ -54,12 +59,15 @@ class Socket:
         "_connection",
         "_expires",
         "_frames",
+        "_over",
+        "_parts",
         "_peer",
         "_scope",
+        "_size",
     )
 
     def __init__(
-        self, connection: WebSocketConnection, frames: FrameStream, peer: Peer, scope: trio.CancelScope, config: Config
+        self, connection: Connection, frames: FrameStream, peer: Peer, scope: trio.CancelScope, config: Config
     ) -> None:
         self._connection = connection
         self._frames = frames
@@ -67,11 +75,24 @@ class Socket:
         self._scope = scope
         self._config = config
         self._expires = trio.current_time() + config.connection_seconds
+        self._over = trio.Event()
+        self._parts: list[Any] = []
+        """Of a message that is not whole yet."""
+        self._size = 0
+
+    async def read(self) -> None:
+        """Hand on what the peer says, until it ends the connection, or has to be sent away. The caller closes it."""
+        try:
+            while await self._take_all() and (data := await self._frames.receive_some(RECEIVE_BYTES)):
+                self._connection.receive_data(bytes(data))
+        finally:
+            self._over.set()
 
     async def aclose(self, code: int, reason: str) -> None:
         """Close politely, within ``close_seconds``."""
+        self._frames.close(code, reason)
         with trio.move_on_after(self._config.close_seconds):
-            await self._connection.aclose(code, reason)
+            await self._over.wait()
 
     def beat(self, now: float) -> None:
         """Ping; and close the socket if its peer does not answer, if it is too old, or if it has been idle for too long."""
@@ -85,6 +106,47 @@ class Socket:
         else:
             frames.ping()
 
+    async def _take_all(self) -> bool:
+        """Take what the peer has said so far; whether it may say more."""
+        taken = 0
+        for event in self._connection.events():
+            if isinstance(event, Message):
+                if taken:
+                    await trio.lowlevel.checkpoint()  # others get their turn, however much came at once
+                taken += 1
+                if not self._take(event):
+                    return False
+            elif isinstance(event, Ping):
+                self._frames.put_control(self._connection.send(event.response()))
+            elif isinstance(event, CloseConnection):
+                self._answer_close(event)
+                return False
+        return True
+
+    def _take(self, event: Message[Any]) -> bool:
+        """Take a message, or a part of one; false if it is too long."""
+        self._size += len(event.data)
+        if self._size > HARD_FRAME_BYTES:
+            self._frames.close(1009, f"a message has at most {HARD_FRAME_BYTES} bytes")
+            return False
+        if event.message_finished and not self._parts:
+            self._size = 0
+            self._peer.handle(event.data)
+            return True
+        self._parts.append(event.data)
+        if event.message_finished:
+            whole = event.data[:0].join(self._parts)
+            self._parts, self._size = [], 0
+            self._peer.handle(whole)
+        return True
+
+    def _answer_close(self, event: CloseConnection) -> None:
+        """The peer closes; or has broken the rules, and is told which: RFC 6455, section 7.1.7."""
+        if self._connection.state is ConnectionState.REMOTE_CLOSING:
+            self._frames.put_control(self._connection.send(event.response()))
+        else:
+            self._frames.close(event.code)
+
 
 async def serve_websocket(
     raw: trio.abc.Stream,
@@ -96,22 +158,23 @@ async def serve_websocket(
     """Do the handshake whose request is ``head``, and serve the connection until it ends.
 
     The socket stands in ``sockets`` while it is open. Whatever ends it, the peer is told and the raw stream is closed.
-    Raises exception groups of the library's own errors; the caller is the connection's boundary.
+    Raises exception groups of the stream's own errors; the caller is the connection's boundary.
     """
-    frames = FrameStream(raw, head, send_seconds=config.send_seconds, close_seconds=config.close_seconds)
+    frames = FrameStream(raw, send_seconds=config.send_seconds, close_seconds=config.close_seconds)
     outbox = Outbox(frames, config.outbox_bytes)
     frames.on_drained(outbox.drained)
     try:
+        connection, answer = shake_hands(head)
+        frames.put_control(answer)
+        if connection is None:
+            return
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.write)
-            with trio.fail_after(config.handshake_seconds):
-                connection = await _accept(nursery, frames)
-            frames.on_close(lambda: _farewell(connection))
             peer = make_peer(outbox)
             socket = Socket(connection, frames, peer, nursery.cancel_scope, config)
             sockets.add(socket)
             try:
-                await _read(connection, peer)
+                await socket.read()
             finally:
                 sockets.discard(socket)
                 outbox.close()
@@ -122,18 +185,21 @@ async def serve_websocket(
         await frames.aclose()
 
 
-async def _accept(nursery: trio.Nursery, frames: FrameStream) -> WebSocketConnection:
-    request = await wrap_server_stream(nursery, frames, max_message_size=HARD_FRAME_BYTES, receive_buffer_size=RECEIVE_BYTES)
-    return await request.accept()
+def shake_hands(data: bytes) -> tuple[Connection | None, bytes]:
+    """The connection that the request which ``data`` begins with asks for, and the answer; None, if it is refused.
 
-
-async def _read(connection: WebSocketConnection, peer: Peer) -> None:
-    with suppress(ConnectionClosed):
-        while True:
-            peer.handle(await connection.get_message())
-
-
-def _farewell(connection: WebSocketConnection) -> bytes:
-    """The close frame that the library owes a peer who broke the rules: RFC 6455, section 7.1.7."""
-    reason = connection.closed
-    return close_frame(reason.code) if reason is not None and reason.code in (1002, 1007) else b""
+    What follows the request was sent by a client that did not wait for the answer; it is not lost.
+    """
+    head, border, rest = data.partition(b"\\r\\n\\r\\n")
+    handshake = H11Handshake(ConnectionType.SERVER)
+    try:
+        handshake.receive_data(head + border)
+        answer = handshake.send(AcceptConnection())
+    except RemoteProtocolError as error:
+        return None, handshake.send(error.event_hint or RejectConnection())
+    except (LocalProtocolError, UnicodeError):  # a host or a target that is none
+        return None, handshake.send(RejectConnection())
+    connection = handshake.connection
+    assert connection is not None
+    connection.receive_data(rest)
+    return connection, answer
