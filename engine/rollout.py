@@ -637,7 +637,9 @@ class Rollout:
 
     def _arm(self) -> None:
         """Set the scope's deadline to whichever comes first."""
-        self._scope.deadline = min(self._deadlines())[0]
+        deadline = min(self._deadlines())[0]
+        if deadline != self._scope.deadline:  # to set it is not cheap: trio keeps deadlines in order
+            self._scope.deadline = deadline
 
     def _deadlines(self) -> list[tuple[float, str]]:
         config = self._services.config

@@ -30,7 +30,7 @@ from .core import Engine
 from .lane import Lanes, check_stream_id
 from .outbox import Outbox, Subscription
 from .rollout import Rollout
-from .stages.pipeline import Previous, input_items
+from .stages.pipeline import Previous
 from .steering import Refused, Steering
 
 
@@ -237,7 +237,7 @@ class Session:
     # ---- Responses of this socket's lanes
 
     def _start(self, request: CreateRequest) -> None:
-        request = self._steering.prepended(request, input_items(request))
+        request = self._steering.prepended(request)
         shape = request.continuation or self._continuation or self._engine.services.config.continuation
         creation = _Creation(self, request)
         self._creations.add(creation)

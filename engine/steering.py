@@ -17,6 +17,7 @@ from protocol.requests import CreateRequest, SteerRequest
 
 from .outbox import Outbox
 from .rollout import Rollout
+from .stages.pipeline import input_items
 
 PENDING_MOST: Final = 32
 """Steers that wait for one Response; as one other server has it, nobody documents a number."""
@@ -87,10 +88,10 @@ class Steering:
         items = _joined(self._waiting.pop(rollout.id))
         return evolve(rollout.request, previous_response_id=rollout.id, input=items, idempotency_key=None, generate=None)
 
-    def prepended(self, request: CreateRequest, own: tuple[Item, ...]) -> CreateRequest:
+    def prepended(self, request: CreateRequest) -> CreateRequest:
         """A client's create, with the steers that wait for it before its own input."""
         steers = self._waiting.pop(request.previous_response_id or "", None)
-        return evolve(request, input=(*_joined(steers), *own)) if steers else request
+        return evolve(request, input=(*_joined(steers), *input_items(request))) if steers else request
 
     def _fail(self, steers: Sequence[Steer], response_id: str, number: int, stream_id: str | None) -> None:
         error = ev.SteerError("successor_creation_failed", "the Response ended so that nothing can continue it")

@@ -24,11 +24,12 @@ from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from .errors import ProtocolError
-from .events import DeltaRun, Event
+from .events import Created, DeltaRun, Event, InProgress
 from .fields import EXTRA, OMIT, WIRE
 from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
+from .response import Response
 
 T = TypeVar("T")
 WRITER_DEPTH: Final = 200
@@ -115,7 +116,25 @@ def encode(value: Any) -> bytes:
 
 def encode_event(event: Event) -> bytes:
     """An event's frame without its number and its closing brace; see ``seal``."""
+    if type(event) is Created or type(event) is InProgress:
+        return b'{"type":"%b","response":%b' % (event.type.encode(), _beginnings.encode(event.response))
     return orjson.dumps(_converter.unstructure(event))[:-1]
+
+
+class _Beginnings:
+    """Encodes a Response once, though two events in a row show it as it begins."""
+
+    def __init__(self) -> None:
+        self._response: Response | None = None
+        self._encoded = b""
+
+    def encode(self, response: Response) -> bytes:
+        if response is not self._response:
+            self._encoded, self._response = orjson.dumps(_converter.unstructure(response)), response
+        return self._encoded
+
+
+_beginnings: Final = _Beginnings()
 
 
 def encode_run(run: DeltaRun) -> bytes:

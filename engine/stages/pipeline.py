@@ -69,7 +69,8 @@ class Stages:
     def takes_long(self, request: CreateRequest, previous: Previous | None) -> bool:
         """Whether ``before`` has to wait for a thread; if it does not, it can be run ``at_once``."""
         history = previous.history.items if previous and not previous.history.rendered else ()
-        size = len(request.instructions or "") + text_size(input_items(request)) + text_size(history)
+        own = len(request.input) if isinstance(request.input, str) else text_size(request.input)
+        size = len(request.instructions or "") + own + text_size(history)
         return size >= self._services.config.thread_bytes or (previous is not None and "tokens" not in self._reuse)
 
     async def before(self, request: CreateRequest, previous: Previous | None, shape: str) -> Prepared:
