@@ -76,8 +76,15 @@ class Counters:
 
     def as_json(self) -> dict[str, dict[str, int | float]]:
         """All counts, for the ledger and the terminal event."""
-        names = ("full", "incremental", "items", "tokens", "bytes")
         return {
-            stage: {name: getattr(count, name) for name in names} | {"seconds": round(count.seconds, 6)}
-            for stage, count in sorted(self._counts.items(), key=lambda pair: STAGES.index(pair[0]))
+            stage: {
+                "full": count.full,
+                "incremental": count.incremental,
+                "items": count.items,
+                "tokens": count.tokens,
+                "bytes": count.bytes,
+                "seconds": round(count.seconds, 6),
+            }
+            for stage in STAGES
+            if (count := self._counts.get(stage)) is not None
         }
