@@ -47,6 +47,25 @@ class StreamModel:
         yield _Stream(self._deltas, self._batch)
 
 
+class _Instant:
+    async def receive(self) -> Sequence[Chunk]:
+        await trio.lowlevel.checkpoint()
+        return (Text(("Done.",), 2), Stop("end"))
+
+    async def extend(self, new: Rendered) -> None:
+        raise NotImplementedError
+
+
+class InstantModel:
+    """Has answered before it is asked, with one word."""
+
+    name = "instant"
+
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[_Instant]:  # noqa: ARG002
+        yield _Instant()
+
+
 class _Caller:
     def __init__(self, *, says_first: bool) -> None:
         self._turn = -1

@@ -14,7 +14,7 @@ from engine.server import Server
 from engine.services import Services
 
 from .child import answer, raise_file_limit
-from .models import BATCHES, CallModel, StreamModel
+from .models import BATCHES, CallModel, InstantModel, StreamModel
 
 LONG: Final = 86_400.0
 """A day, in seconds: no ping, no heartbeat and no deadline falls into a run."""
@@ -30,6 +30,7 @@ async def main(options: dict[str, Any]) -> None:
     raise_file_limit()
     tokens.load()
     models: list[Model] = [
+        InstantModel(),
         CallModel("call", says_first=False),
         CallModel("turn", says_first=True),
         *(StreamModel(options.get("deltas", 0), batch) for batch in BATCHES),

@@ -10,14 +10,12 @@ from .process import ServerProcess
 from .report import Row, Sizes, interleaved, ratio, sides
 
 PATH: Final = "/v1/responses"
-PAYLOAD: Final = json.dumps({"model": "stream-16", "input": "Say how the loop goes on.", "store": False}).encode()
-DELTAS: Final = 1
-"""A tiny answer."""
+PAYLOAD: Final = json.dumps({"model": "instant", "input": "Say how the loop goes on.", "store": False}).encode()
 
 
 def post(sizes: Sizes) -> Iterator[Row]:
     """A POST and its whole answer."""
-    with ServerProcess("engine", deltas=DELTAS) as engine:
+    with ServerProcess("engine") as engine:
         ours = engine.connect_http()
         size = len(ours.post(PATH, PAYLOAD))
         with ServerProcess("http", size=size) as plain:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import trio
 from attrs import evolve
 
-from protocol.codec import from_wire, parse, to_wire
+from protocol.codec import encode, encode_response, from_wire, parse, to_wire
 from protocol.errors import ProtocolError
 from protocol.ids import Entropy, new_id
 from protocol.items import InputText, Item, Message, OtherItem, text_of
@@ -245,7 +245,8 @@ class _Waiting:
 
     async def rollout(self) -> Rollout:
         """The Response; raises what it is refused with."""
-        await self._settled.wait()
+        if self._found is None:
+            await self._settled.wait()
         if not isinstance(self._found, Rollout):
             raise self._found or RuntimeError("neither begun nor refused")
         return self._found
@@ -294,12 +295,13 @@ def _object(body: Any) -> dict[str, Any]:
     return body
 
 
-def _shown(rollout: Rollout) -> dict[str, Any]:
+def _shown(rollout: Rollout) -> bytes:
     """The Response as JSON; with what it waits for, if it has parked."""
-    shown: dict[str, Any] = to_wire(rollout.snapshot())
+    response = rollout.snapshot()
+    assert response is not None
     if rollout.required_input:
-        shown["required_input"] = to_wire(rollout.required_input)
-    return shown
+        return encode({**to_wire(response), "required_input": to_wire(rollout.required_input)})
+    return encode_response(response)
 
 
 def _check_cancellable(background: bool, shape: str | None) -> None:

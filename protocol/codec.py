@@ -24,7 +24,7 @@ from cattrs import Converter
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from .errors import ProtocolError
-from .events import Created, DeltaRun, Event, InProgress
+from .events import OF_RESPONSE, DeltaRun, Event
 from .fields import EXTRA, OMIT, WIRE
 from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part
 from .limits import QUOTED_CHARS
@@ -116,25 +116,30 @@ def encode(value: Any) -> bytes:
 
 def encode_event(event: Event) -> bytes:
     """An event's frame without its number and its closing brace; see ``seal``."""
-    if type(event) is Created or type(event) is InProgress:
-        return b'{"type":"%b","response":%b' % (event.type.encode(), _beginnings.encode(event.response))
+    if isinstance(event, OF_RESPONSE):
+        return b'{"type":"%b","response":%b' % (event.type.encode(), encode_response(event.response))
     return orjson.dumps(_converter.unstructure(event))[:-1]
 
 
-class _Beginnings:
-    """Encodes a Response once, though two events in a row show it as it begins."""
+def encode_response(response: Response) -> bytes:
+    """A Response as JSON text. Where several events or answers in a row show it, it is encoded once."""
+    return _responses.encode(response)
+
+
+class _Responses:
+    """Remembers the Response that was encoded last: it is large, and often shown twice."""
 
     def __init__(self) -> None:
-        self._response: Response | None = None
+        self._last: Response | None = None
         self._encoded = b""
 
     def encode(self, response: Response) -> bytes:
-        if response is not self._response:
-            self._encoded, self._response = orjson.dumps(_converter.unstructure(response)), response
+        if response is not self._last:
+            self._encoded, self._last = orjson.dumps(_converter.unstructure(response)), response
         return self._encoded
 
 
-_beginnings: Final = _Beginnings()
+_responses: Final = _Responses()
 
 
 def encode_run(run: DeltaRun) -> bytes:

@@ -45,6 +45,10 @@ class Failed:
     response: Response
 
 
+OF_RESPONSE = (Created, InProgress, Completed, Incomplete, Failed)
+"""Events that show the whole Response, and nothing else."""
+
+
 # ---- items and their parts
 
 
