@@ -7,6 +7,7 @@ from typing import Final
 
 from .parked import parked
 from .post import post
+from .process import pin_client
 from .report import FULL, QUICK, TINY, Row, Sizes, table
 from .resume import resume
 from .streaming import first_event, stream
@@ -35,6 +36,7 @@ def main() -> None:
     unknown = set(arguments.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
+    pin_client()
     rows = []
     for name in arguments.names or BENCHMARKS:
         for row in BENCHMARKS[name](arguments.sizes):

@@ -231,7 +231,8 @@ class Rollout:
         """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body.
 
         Raises ``ProtocolError``, and then nothing has changed.
-        ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
+        ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes. A sender
+        that is attached flushes its own outbox, since it knows best when.
         """
         self._check_live(epoch)
         if self.shape != "append":
@@ -243,7 +244,7 @@ class Rollout:
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += 0 if accepted.append.duplicate else size
         body = self.emit(accepted)
-        self._flush()
+        self._flush(but=None if epoch is None else self._controller)
         number = self.log.last
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
             self._resume()
@@ -384,10 +385,11 @@ class Rollout:
                 self._begins = False
                 self._flush()  # the first of a burst does not wait for the rest
 
-    def _flush(self) -> None:
-        """Send what was emitted, before the loop waits for something."""
+    def _flush(self, but: Subscription | None = None) -> None:
+        """Send what was emitted, before the loop waits for something; to all who listen ``but`` one."""
         for subscription in self._subscriptions:
-            subscription.outbox.flush()
+            if subscription is not but:
+                subscription.outbox.flush()
 
     # ---- the loop
 

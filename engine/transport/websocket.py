@@ -24,6 +24,10 @@ from .framing import FrameStream
 RECEIVE_BYTES = 65536
 """Read at once: 4 KiB would cost a system call for every 4 KiB of a large tool output."""
 
+PATIENCE = 2
+"""Ticks until the answers to a message are sent. When they have passed, a Response that it resumed may have said something:
+both go in one system call, which costs more than two ticks."""
+
 
 class Peer(Protocol):
     """Who answers what comes in."""
@@ -83,8 +87,8 @@ class Socket:
     async def read(self) -> None:
         """Hand on what the peer says, until it ends the connection, or has to be sent away. The caller closes it."""
         try:
-            while await self._take_all() and (data := await self._frames.receive_some(RECEIVE_BYTES)):
-                self._connection.receive_data(bytes(data))
+            while await self._take_all() and (data := await self._next()):
+                self._connection.receive_data(data)
         finally:
             self._over.set()
 
@@ -105,6 +109,14 @@ class Socket:
             frames.close(1000)
         else:
             frames.ping()
+
+    async def _next(self) -> bytes:
+        """The next bytes of the peer. What its messages were answered with is sent before, with what they have set going."""
+        if self._frames.waiting:
+            for _ in range(PATIENCE):
+                await trio.lowlevel.checkpoint()
+            self._frames.flush()
+        return bytes(await self._frames.receive_some(RECEIVE_BYTES))
 
     async def _take_all(self) -> bool:
         """Take what the peer has said so far; whether it may say more."""
