@@ -574,8 +574,9 @@ class Rollout:
         self._outside += outside
         self._turn_open = False
         if self._history.rendered:
-            hosted = [item for item in sampled if isinstance(item, FileSearchCall)] if ids is None else ()
-            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or rendering.render_results(hosted))))
+            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or ())))
+            if ids is None:  # what hosted tools have found is read by whoever goes on
+                self._history.unread = tuple(item for item in sampled if isinstance(item, FileSearchCall))
 
     # ---- phases
 
