@@ -155,7 +155,8 @@ class Rollout:
         self._on_ended = on_ended
         self._slots = Slots()
         self._hosted = _hosted_for(request, services.hosted)
-        self.output = Output(self, services.entropy, self._hosted, self._slots)
+        seals = "reasoning.encrypted_content" in (request.include or ())
+        self.output = Output(self, services.entropy, self._hosted, self._slots, seals_reasoning=seals)
         self._inbox = Inbox(
             self._slots,
             lambda: self.output.items,
