@@ -269,3 +269,11 @@ async def test_an_answer_of_another_format_than_asked_for_is_a_failure() -> None
         assert "'a' is a required property" in failed["response"]["error"]["message"]
         await raw.create({"say": "x"}, text={"format": {**wanted, "schema": {"type": 5}}})
         assert (await raw.frame())["param"] == "text.format.schema"
+
+
+async def test_calls_beyond_max_tool_calls_are_as_if_never_sampled() -> None:
+    calls = {"calls": [{"name": name, "arguments": {}} for name in "fgh"]}
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create(calls, max_tool_calls=2)
+        response = (await raw.until("response.completed"))["response"]
+        assert [item["name"] for item in response["output"]] == ["f", "g"]
