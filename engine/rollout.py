@@ -155,7 +155,8 @@ class Rollout:
         self._on_ended = on_ended
         self._slots = Slots()
         self._hosted = _hosted_for(request, services.hosted)
-        self.output = Output(self, services.entropy, self._hosted, self._slots)
+        seals = "reasoning.encrypted_content" in (request.include or ())
+        self.output = Output(self, services.entropy, self._hosted, self._slots, seals_reasoning=seals)
         self._inbox = Inbox(
             self._slots,
             lambda: self.output.items,
@@ -489,18 +490,20 @@ class Rollout:
             if self._controller is not None:
                 await self._controller.outbox.room()
 
+    def _may_call(self, name: str) -> bool:
+        """Whether a call is let through. Those that ``tool_choice`` or ``max_tool_calls`` forbid are as if never sampled."""
+        most = self.request.max_tool_calls
+        return (self._callable is None or name in self._callable) and (most is None or self.output.calls < most)
+
     def _take(self, chunks: Sequence[Chunk]) -> str | None:
         """Let ``chunks`` be output; returns why sampling is over, if it is."""
-        most = self.request.max_tool_calls
         for chunk in chunks:
             kind = type(chunk)
             if kind is Stop:
                 self.output.close(cut=chunk.reason in ("max_output_tokens", "content_filter"))  # type: ignore[union-attr]
                 return chunk.reason  # type: ignore[union-attr]
             if kind is CallBegin:
-                self._muted = self._callable is not None and chunk.name not in self._callable  # type: ignore[union-attr]
-                if not self._muted and most is not None and self.output.calls >= most:
-                    return "max_tool_calls"
+                self._muted = not self._may_call(chunk.name)  # type: ignore[union-attr]
             if not self._muted:
                 self.output.feed(chunk)
             elif kind is CallEnd:

@@ -25,7 +25,7 @@ from .core import Engine
 from .logs import note
 from .services import Services
 from .session import Session
-from .transport.http import Exchange, Handler, HttpConnection, Limits, Upgrade
+from .transport.http import Exchange, Handler, HttpConnection, Limits
 from .transport.request import Request
 from .transport.routes import Routes
 from .transport.websocket import Socket, serve_websocket
