@@ -56,7 +56,6 @@ def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: i
         "truncation": request.truncation,
         "store": request.store,
         "background": request.background,
-        "service_tier": request.service_tier if request.service_tier != "auto" else None,
         "safety_identifier": request.safety_identifier,
         "prompt_cache_key": request.prompt_cache_key,
         "previous_response_id": request.previous_response_id,

@@ -76,13 +76,14 @@ class HttpWire:
             async with self._http.stream("POST", "responses", content=content, headers=headers) as answer:
                 if answer.status_code != httpx2.codes.OK:
                     raise RolloutError.of(parse(await answer.aread()), answer.status_code)
-                async for line in answer.aiter_lines():
-                    response = self._line(line, on_event)
-                    if response is not None:
-                        return response
+                response = None
+                async for line in answer.aiter_lines():  # to the end, so that the connection serves the next turn, too
+                    response = self._line(line, on_event) or response
         except httpx2.TransportError as error:
             raise ConnectionLost(f"{type(error).__name__}: {error}") from error
-        raise ConnectionLost("the stream ended before the Response did")
+        if response is None:
+            raise ConnectionLost("the stream ended before the Response did")
+        return response
 
     def _line(self, line: str, on_event: OnEvent) -> Frame | None:
         self.bytes_down += len(line.encode()) + 1

@@ -105,6 +105,22 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
 
 
 @main.command()
+@click.argument("side", type=click.Choice(["openapi", "asyncapi"]))
+@click.option("--url", default="http://127.0.0.1:8080", help="Where the server is, as the description says.")
+def schema(side: str, url: str) -> None:
+    """Print a description of the server for programs in other languages, as JSON.
+
+    `openapi` is OpenAPI 3.1 of the HTTP side, `asyncapi` AsyncAPI 3 of the WebSocket side.
+    """
+    import json
+
+    from . import describe
+
+    description = describe.openapi(url) if side == "openapi" else describe.asyncapi(url)
+    click.echo(json.dumps(description, indent=2, ensure_ascii=False))
+
+
+@main.command()
 @click.option("--seed", default=0, help="Which bug is planted; each takes the agent another path.")
 @click.option(
     "--tokens-per-second",

@@ -190,12 +190,12 @@ class Engine:
     async def delete(self, tenant: str, response_id: str) -> None:
         """Forget a Response, cancelled first if it is live; raises ``response_not_found``."""
         rollout = self.held(tenant, response_id)
-        if rollout is not None and rollout.live:
-            rollout.cancel()
-        while response_id in self.live:
-            await self._changed.park()
-        self._finished.pop(response_id, None)
         if rollout is not None:
+            if rollout.live:
+                rollout.cancel()
+            while response_id in self.live:
+                await self._changed.park()
+            self._finished.pop(response_id, None)
             self._forget_key(rollout)
         if not await self.services.store.delete(tenant, response_id) and rollout is None:
             raise _unknown(response_id)

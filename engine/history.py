@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from itertools import islice
 from typing import Generic, TypeVar, overload
 
-from protocol.items import CALL_CLASSES, OUTPUT_CLASSES, CallItem, Item, answered_call_id
+from protocol.items import CALL_CLASSES, OUTPUT_CLASSES, CallItem, FileSearchCall, Item, answered_call_id
 from protocol.requests import Tool
 
 T = TypeVar("T")
@@ -63,14 +63,16 @@ PromptKey = tuple[str | None, tuple[Tool, ...]]
 class History:
     """The items of a context in order; perhaps the token ids that they were rendered to; and the calls that are open."""
 
-    __slots__ = ("ids", "items", "key", "open", "rendered", "stops")
+    __slots__ = ("ids", "items", "key", "open", "rendered", "stops", "unread")
 
     def __init__(self) -> None:
         self.items: Grown[Item] = Grown([])
         self.stops: Grown[int] = Grown([])
         """Places in ``items`` where sampling stopped: between the calls of a turn and what answered them."""
         self.ids: Grown[int] = Grown(array("I"))
-        """What ``key`` and ``items`` were rendered to, while ``rendered``."""
+        """What ``key`` and ``items`` were rendered to, while ``rendered``; but for what is ``unread``."""
+        self.unread: tuple[FileSearchCall, ...] = ()
+        """Hosted calls of the last turn whose results no model has read yet: of these ``ids`` have the call only."""
         self.rendered = False
         self.key: PromptKey | None = None
         self.open: dict[str, CallItem] = {}
@@ -81,6 +83,7 @@ class History:
         child = History()
         child.items, child.stops, child.ids = self.items.snapshot(), self.stops.snapshot(), self.ids.snapshot()
         child.rendered, child.key, child.open = self.rendered, self.key, dict(self.open)
+        child.unread = self.unread
         return child
 
     def add(self, items: Iterable[Item]) -> None:
@@ -102,6 +105,7 @@ class History:
     def forget_ids(self) -> None:
         """Give up the token ids: nobody will go on from them."""
         self.ids = Grown(array("I"))
+        self.unread = ()
         self.rendered = False
 
 

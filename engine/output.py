@@ -6,6 +6,7 @@ silently: their item is announced when it is whole, and finished by the loop whe
 client's tools that are known by their type (``shell``): what they ask is an object, of which a part says nothing.
 """
 
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
@@ -71,11 +72,14 @@ class Output:
         entropy: Entropy,
         hosted: Mapping[str, HostedTool],
         slots: Slots,
+        *,
+        seals_reasoning: bool = False,
     ) -> None:
         self._emitter = emitter
         self._entropy = entropy
         self._hosted = hosted
         self._slots = slots
+        self._seals_reasoning = seals_reasoning
         self._open: _Open | None = None
         self.items: list[Item] = []
         """Whole items, and for those that are not, how they were announced."""
@@ -135,7 +139,9 @@ class Output:
     ) -> None:
         if cls is not None and not isinstance(self._open, cls):
             self.close()
-            self._open = cls(self._emitter, self.items, self._entropy)
+            self._open = opened = cls(self._emitter, self.items, self._entropy)
+            if isinstance(opened, _OpenReasoning):
+                opened.sealed = self._seals_reasoning
         if self._open is None:
             raise base.ModelError("the model sampled arguments outside of a call")
         self._open.add(chunk.pieces)
@@ -278,6 +284,8 @@ class _OpenMessage(_Streamed):
 class _OpenReasoning(_Streamed):
     kind = "reasoning"
     delta = "response.reasoning_summary_text.delta"
+    sealed = False
+    """Whether the client asked for it in an opaque form too, to send it back with. There is no secret in it here."""
 
     def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
         super().__init__(emitter, items, entropy)
@@ -290,7 +298,8 @@ class _OpenReasoning(_Streamed):
         part = SummaryText(text=text)
         self._emitter.emit(ev.SummaryTextDone(self.id, self.index, 0, text))
         self._emitter.emit(ev.SummaryPartDone(self.id, self.index, 0, part))
-        self._done(evolve(self._item, status=status.value, summary=(part,)))
+        sealed = urlsafe_b64encode(text.encode()).decode() if self.sealed else None
+        self._done(evolve(self._item, status=status.value, summary=(part,), encrypted_content=sealed))
 
 
 class _OpenCall(_Streamed):

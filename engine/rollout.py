@@ -6,24 +6,20 @@
 The loop does not know which tools are the client's: it asks each call's tool for the answer, and a client's tool waits for
 the client's append. The coroutine stands still there, with the model's state in its hands, and goes on in the same place.
 
-Around the loop is one cancel scope. Everything that can end a Response from outside is either its deadline (whichever of
-several comes first) or a cancel that was decided on before (``_end``). Who decides first has won (law L10); the terminal event
-is sent from one place (``_seal``), whatever happened before (law L2).
+Under the loop are its ``audience`` (the log, and who listens) and its ``lifespan`` (phases, deadlines, how it ends). The
+terminal event is sent from one place (``_seal``), whatever happened before (law L2).
 """
 
-import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final
 
 import trio
 from attrs import evolve
 
 from protocol import events as ev
-from protocol.codec import encode
-from protocol.errors import ErrorEvent, ProtocolError
+from protocol.errors import ProtocolError
 from protocol.ids import new_id
 from protocol.items import FileSearchCall, Item
-from protocol.lifecycle import LIVE, RESPONSE, Phase
+from protocol.lifecycle import LIVE, Phase
 from protocol.requests import AppendRequest, CreateRequest
 from protocol.response import Response, ResponseError, Usage, usage_of
 from tools.client import ClientTool
@@ -32,13 +28,12 @@ from tools.spec import HostedTool
 from . import account
 from . import ending as endings
 from .conversations import Conversations, Visit
-from .ending import CANCELLED, COMPLETED, OUR_FAULT, SHUTDOWN, Ending, wrong_format
+from .ending import COMPLETED, OUR_FAULT, SHUTDOWN, Ending, wrong_format
 from .history import History
 from .inbox import Inbox
-from .log import DeltaText, EventLog
+from .lifespan import Lifespan
 from .logs import note
 from .models.base import CallBegin, CallEnd, Chunk, Model, ModelError, Rendered, Sampler, Stop, StopReason
-from .outbox import Subscription
 from .output import HostedCall, Output, SampledCall
 from .parking import Slots, stub_of
 from .policy import Verdict
@@ -53,24 +48,15 @@ Load = Callable[[str], Awaitable[Previous]]
 """Gives the Response of that id, to be continued; raises ``ProtocolError``."""
 
 
-RUN: Final = 64
-"""Deltas that are handed on at once: some 10 KiB, so that an outbox is never much over its limit."""
-
-
-class Rollout:
+class Rollout(Lifespan):
     """One Response. Its public methods but ``run`` are plain functions: they decide at once, and nothing can cut them."""
 
     __slots__ = (
-        "_beats",
         "_began_at",
-        "_begins",
         "_cached_tokens",
         "_callable",
         "_client_tool",
-        "_controller",
         "_conversations",
-        "_detached_at",
-        "_ending",
         "_held_bytes",
         "_history",
         "_holds",
@@ -79,36 +65,21 @@ class Rollout:
         "_input_tokens",
         "_load",
         "_model",
-        "_moved",
         "_muted",
         "_on_created",
         "_on_ended",
         "_on_refused",
         "_on_sealed",
         "_outside",
-        "_parked_for",
         "_prepared",
         "_previous",
-        "_response",
-        "_scope",
         "_services",
         "_settled",
         "_slots",
         "_steered",
-        "_subscriptions",
-        "_times",
         "_turn_open",
         "_visit",
-        "_waits_for",
-        "abandoned",
-        "epoch",
-        "id",
-        "log",
         "output",
-        "parks",
-        "phase",
-        "request",
-        "shape",
         "stages",
         "tenant",
     )
@@ -129,18 +100,8 @@ class Rollout:
     ) -> None:
         """``load`` gives the previous Response's context. Told in this order: ``on_refused``, and nothing else; or
         ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
-        self.id = ""
-        """Given when the Response begins: what is refused never had one."""
+        super().__init__(request, shape, services.config)
         self.tenant = tenant
-        self.request = request
-        self.shape = shape
-        self.phase = Phase.QUEUED
-        self.epoch = 0
-        """Rises at each attach; frames of clients that were attached before are refused."""
-        self.log = EventLog()
-        self.parks = 0
-        self.abandoned = False
-        """It was cancelled because its client had gone."""
         self.stages = Stages(services)
         self._services = services
         self._load = load
@@ -155,7 +116,8 @@ class Rollout:
         self._on_ended = on_ended
         self._slots = Slots()
         self._hosted = _hosted_for(request, services.hosted)
-        self.output = Output(self, services.entropy, self._hosted, self._slots)
+        seals = "reasoning.encrypted_content" in (request.include or ())
+        self.output = Output(self, services.entropy, self._hosted, self._slots, seals_reasoning=seals)
         self._inbox = Inbox(
             self._slots,
             lambda: self.output.items,
@@ -163,18 +125,7 @@ class Rollout:
             remember=services.config.idempotency_keys,
         )
         self._client_tool = ClientTool(self._slots)
-        self._subscriptions: tuple[Subscription, ...] = ()
-        self._controller: Subscription | None = None
-        self._scope = trio.CancelScope()
-        self._times = account.Times()
-        self._parked_for: str = ""
-        self._waits_for: tuple[ev.Stub, ...] = ()
-        self._detached_at = math.inf
-        self._moved = trio.lowlevel.ParkingLot()
-        """Where those wait who want to know of its phases, or of what the user says."""
         self._holds = shape == "append" and (request.hold or services.config.hold) == "conversation"
-        self._ending: Ending | None = None
-        self._response: Response | None = None
         self._model: Model | None = None
         self._history = History()
         self._settled = 0
@@ -183,19 +134,12 @@ class Rollout:
         self._input_tokens = 0
         self._cached_tokens = 0
         self._held_bytes = 0
-        self._beats = -1
         self._turn_open = False
-        self._begins = False
         self._steered = False
         self._callable: frozenset[str] | None = None
         self._muted = False
 
     # ---- what is asked from outside
-
-    @property
-    def live(self) -> bool:
-        """Whether it takes appends, cancels and finishes."""
-        return self.phase in LIVE
 
     @property
     def calls(self) -> int:
@@ -212,21 +156,6 @@ class Rollout:
         """The calls that the client has yet to answer, in a continuation."""
         return tuple(stub_of(call) for call in self._history.open.values())
 
-    @property
-    def required_input(self) -> tuple[ev.Stub, ...]:
-        """What it waits for while it is parked."""
-        return self._waits_for
-
-    @property
-    def attached(self) -> bool:
-        """Whether a client listens."""
-        return bool(self._subscriptions)
-
-    @property
-    def controlled(self) -> bool:
-        """Whether it answers to a client, with which it falls back or stalls."""
-        return self._controller is not None
-
     def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> tuple[int, bytes]:
         """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body.
 
@@ -238,8 +167,8 @@ class Rollout:
         if self.shape != "append":
             message = f"{self.id} goes on with response.create and previous_response_id, not with response.append"
             raise ProtocolError("response_not_active", message, "response_id")
-        if self._held_bytes + size > self._services.config.context_bytes:
-            limit = self._services.config.context_bytes
+        if self._held_bytes + size > self._config.context_bytes:
+            limit = self._config.context_bytes
             raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += 0 if accepted.append.duplicate else size
@@ -252,12 +181,6 @@ class Rollout:
             self._resume()
             self._moved.unpark_all()
         return number, body
-
-    def cancel(self, *, epoch: int | None = None) -> None:
-        """End it where it is; raises ``ProtocolError``."""
-        self._check_live(epoch)
-        self._end(CANCELLED)
-        self._scope.cancel()
 
     def finish(self, *, epoch: int | None = None) -> None:
         """End a held conversation: now, if it waits for the user, else when the model has answered.
@@ -272,69 +195,11 @@ class Rollout:
         else:
             self._heartbeat()
 
-    def abandon(self) -> None:
-        """Its client is gone: end it, unless it was made to outlive its client."""
-        if self.live and self.shape != "append" and not self.request.background:
-            self.abandoned = True
-            self._end(CANCELLED)
-            self._scope.cancel()
-
-    def touch(self) -> None:
-        """Somebody has asked for it: while no client is attached, it lives for ``detach_seconds`` from now."""
-        self._notice_deadline()
-        if self._controller is None:
-            self._detached_at = trio.current_time()
-            self._arm()
-
-    def stop(self, reason: str) -> None:
-        """End it because the server says so."""
-        if self.live:
-            self._end(Ending("incomplete", reason))
-            self._scope.cancel()
-
     def steer(self, info: ev.SteerInfo) -> None:
         """A steer is queued: acknowledge it, and end at the next item, unless calls wait for the client."""
         self._steered = True
         self.emit(ev.SteerAccepted(info))
         self._flush()
-
-    def attach(self, subscription: Subscription) -> int:
-        """Make ``subscription`` the client that the Response answers to; returns its epoch. Another one is let go."""
-        self._notice_deadline()
-        former = self._controller
-        if former is not None:
-            self._leave(former)
-        told_all = self.phase is Phase.ENDED and former is not None and former.caught_up
-        if former is not None and former.outbox is not subscription.outbox and not told_all:
-            message = f"another client has attached to {self.id}"
-            error = ErrorEvent(ProtocolError("attached_elsewhere", message), self.id, former.stream_id)
-            former.outbox.send(encode(error.to_wire()))
-        self.epoch += 1
-        self._controller = subscription
-        self._subscriptions += (subscription,)
-        self._detached_at = math.inf
-        self._arm()
-        return self.epoch
-
-    def listen(self, subscription: Subscription) -> None:
-        """Let ``subscription`` hear what is said from here on, beside the client that is attached."""
-        self._subscriptions += (subscription,)
-
-    def detach(self, subscription: Subscription) -> None:
-        """The client is gone. Without one, the Response lives on for ``detach_seconds``, or ends, if its shape says so."""
-        self._notice_deadline()
-        self._leave(subscription)
-        if self._controller is subscription:
-            self._controller = None
-            self._detached_at = trio.current_time()
-            self._arm()
-            self.abandon()
-
-    def pulse(self) -> None:
-        """Called now and then: if nothing was said since the last time, say that the Response is alive."""
-        if self.live and self.attached and self.log.next == self._beats:
-            self._heartbeat()
-        self._beats = self.log.next
 
     def as_previous(self) -> Previous | None:
         """What a Response that continues this one needs; None if it has not ended, or ended so that nothing follows."""
@@ -352,44 +217,6 @@ class Rollout:
         if self._response is None or self.phase is Phase.ENDED:
             return self._response
         return evolve(self._response, output=tuple(self.output.whole()), usage=None)
-
-    async def rests(self) -> None:
-        """Wait until it has parked or ended. Cancellation leaves nothing behind."""
-        while self.phase not in (Phase.PARKED, Phase.ENDED):
-            await self._moved.park()
-
-    async def over(self) -> None:
-        """Wait until its terminal event is logged. Cancellation leaves nothing behind."""
-        while self.phase is not Phase.ENDED:
-            await self._moved.park()
-
-    # ---- events
-
-    def emit(self, event: ev.Event) -> bytes:
-        """Log ``event`` and hand it to whoever listens; returns its frame's body."""
-        body = self.log.append(event)
-        self._deliver(body)
-        return body
-
-    def _deliver(self, body: bytes) -> None:
-        for subscription in self._subscriptions:
-            subscription.deliver((body,))
-
-    def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
-        """Log the next pieces of ``text``. The one path that is hot."""
-        for start in range(0, len(pieces), RUN):
-            bodies = self.log.deltas(text, pieces[start : start + RUN])
-            for subscription in self._subscriptions:
-                subscription.deliver(bodies)
-            if self._begins:
-                self._begins = False
-                self._flush()  # the first of a burst does not wait for the rest
-
-    def _flush(self, but: Subscription | None = None) -> None:
-        """Send what was emitted, before the loop waits for something; to all who listen ``but`` one."""
-        for subscription in self._subscriptions:
-            if subscription is not but:
-                subscription.outbox.flush()
 
     # ---- the loop
 
@@ -440,9 +267,8 @@ class Rollout:
             self._end(OUR_FAULT)
             self._services.on_bug(error)
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._services.config.seal_seconds):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * self._config.seal_seconds):
                 await self._seal()
-            self._leave_conversation()
 
     async def _look_back(self) -> Previous | None:
         """What the request says that comes before it."""
@@ -473,9 +299,11 @@ class Rollout:
             if results is None:
                 self._end(COMPLETED)  # the client answers with another Response
                 return
-            if not results and not self._inbox.has_messages and await self._user_is_silent():
-                self._end(COMPLETED)
-                return
+            if not results:
+                if not self._inbox.has_messages and await self._user_is_silent():
+                    self._end(COMPLETED)
+                    return
+                self._flush()
             await sampler.extend(await self._admit(results))
 
     async def _sample(self, sampler: Sampler) -> StopReason | str:
@@ -493,25 +321,27 @@ class Rollout:
             if self._controller is not None:
                 await self._controller.outbox.room()
 
+    def _may_call(self, name: str) -> bool:
+        """Whether a call is let through. Those that ``tool_choice`` or ``max_tool_calls`` forbid are as if never sampled."""
+        most = self.request.max_tool_calls
+        return (self._callable is None or name in self._callable) and (most is None or self.output.calls < most)
+
     def _take(self, chunks: Sequence[Chunk]) -> str | None:
         """Let ``chunks`` be output; returns why sampling is over, if it is."""
-        most = self.request.max_tool_calls
         for chunk in chunks:
             kind = type(chunk)
             if kind is Stop:
                 self.output.close(cut=chunk.reason in ("max_output_tokens", "content_filter"))  # type: ignore[union-attr]
                 return chunk.reason  # type: ignore[union-attr]
             if kind is CallBegin:
-                self._muted = self._callable is not None and chunk.name not in self._callable  # type: ignore[union-attr]
-                if not self._muted and most is not None and self.output.calls >= most:
-                    return "max_tool_calls"
+                self._muted = not self._may_call(chunk.name)  # type: ignore[union-attr]
             if not self._muted:
                 self.output.feed(chunk)
             elif kind is CallEnd:
                 self._muted = False
             if self._steered and not self.output.busy and not self._slots.pending:
                 return "steered"
-        return "max_output_tokens" if self.output.tokens > self._services.config.output_tokens else None
+        return "max_output_tokens" if self.output.tokens > self._config.output_tokens else None
 
     async def _answer(self, calls: Sequence[SampledCall]) -> tuple[Item, ...] | None:
         """Ask every call's tool, side by side. Returns finished hosted calls, then the outputs in call order.
@@ -525,6 +355,8 @@ class Rollout:
             return ()
         if self._slots.pending:
             self._park("tools", self._slots.stubs)
+        else:
+            self._flush()
         if len(calls) == 1:
             return (await self._ask(calls[0]),)  # the common case, without the tasks of the other
         results = await self._ask_all(calls)
@@ -545,8 +377,9 @@ class Rollout:
     async def _ask(self, call: SampledCall) -> Item:
         if not isinstance(call, HostedCall):
             return (await self._client_tool.call(call)).item
+        self._flush()
         item = call.item
-        with trio.move_on_after(self._services.config.hosted_seconds):
+        with trio.move_on_after(self._config.hosted_seconds):
             item = await call.tool.run(call.item, lambda stage: self._progress(call, stage))
         if item.status not in ("completed", "failed"):
             item = evolve(item, status="failed")
@@ -583,10 +416,9 @@ class Rollout:
         self._outside += outside
         self._turn_open = False
         if self._history.rendered:
-            hosted = [item for item in sampled if isinstance(item, FileSearchCall)] if ids is None else ()
-            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or rendering.render_results(hosted))))
-
-    # ---- phases
+            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or ())))
+            if ids is None:  # what hosted tools have found is read by whoever goes on
+                self._history.unread = tuple(item for item in sampled if isinstance(item, FileSearchCall))
 
     def _begin(self, prepared: Prepared) -> None:
         self._move("start")
@@ -609,97 +441,18 @@ class Rollout:
             self._detached_at = trio.current_time()
         self._arm()
 
-    def _park(self, what: str, stubs: tuple[ev.Stub, ...]) -> None:
-        self._move("park")
-        self.parks += 1
-        self._parked_for, self._waits_for = what, stubs
-        self._times.since = trio.current_time()
-        self._arm()
-        self.emit(ev.Done(ev.ParkedResponse(self.id, self._usage()), stubs))
-        self._flush()
-        self._moved.unpark_all()
-
-    def _resume(self) -> None:
-        self._move("resume")
-        self._parked_for, self._waits_for = "", ()
-        self._times.parked += trio.current_time() - self._times.since
-        self._arm()
-
-    def _end(self, ending: Ending) -> None:
-        """Decide how it ends. Only the first decision counts."""
-        if self.phase in LIVE:
-            if self.phase is Phase.PARKED:
-                self._times.parked += trio.current_time() - self._times.since
-            self._move("end")
-            self._ending = ending
-            self._times.ended = trio.current_time()
-
-    def _move(self, move: str) -> None:
-        self.phase = RESPONSE.next(self.phase, move)
-
-    def _arm(self) -> None:
-        """Set the scope's deadline to whichever comes first."""
-        deadline = min(self._deadlines())[0]
-        if deadline != self._scope.deadline:  # to set it is not cheap: trio keeps deadlines in order
-            self._scope.deadline = deadline
-
-    def _deadlines(self) -> list[tuple[float, str]]:
-        config = self._services.config
-        deadlines = [
-            (self._times.started + config.response_seconds, "response_timeout"),
-            (math.inf if self.request.background else self._detached_at + config.detach_seconds, "detached_timeout"),
-        ]
-        if self.phase is Phase.PARKED:
-            deadlines.append((self._times.since + config.park_seconds, f"park:{self._parked_for}"))
-        return deadlines
-
-    def _timeout(self) -> Ending:
-        reason = min(self._deadlines())[1]
-        if reason == "park:user":
-            return COMPLETED  # the model has answered, and the user said nothing more
-        return Ending("incomplete", "tool_output_timeout" if reason == "park:tools" else reason)
-
-    def _notice_deadline(self) -> None:
-        """If the deadline has passed, it has won, though the loop has not noticed yet."""
-        if self.live and self._scope.cancel_called:
-            self._end(self._timeout())
-
-    def _check_live(self, epoch: int | None) -> None:
-        self._notice_deadline()
-        if not self.live:
-            state = "has ended" if self.phase is Phase.ENDED else "is ending"
-            raise ProtocolError("response_not_active", f"the Response {self.id} {state}", "response_id")
-        if epoch is not None and epoch != self.epoch:
-            message = f"another client has attached to {self.id} since; attach again to go on"
-            raise ProtocolError("stale_epoch", message, "response_id")
-
-    def _leave(self, subscription: Subscription) -> None:
-        subscription.close()
-        self._subscriptions = tuple(one for one in self._subscriptions if one is not subscription)
-
-    def _heartbeat(self) -> None:
-        assert self._response is not None
-        self.emit(ev.InProgress(self._response))
-        self._flush()
-        self._beats = self.log.next
-
     # ---- the end
 
     async def _seal(self) -> None:
-        self._close_items()
-        ending, verdict = self._screened(self._ending or SHUTDOWN)
-        self._slots.close()
-        assert self._response is not None
-        report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
-        now = int(self._services.wall())
-        final = endings.final(self._response, ending, self.output.items, self._usage(), now, report)
+        """The terminal event, and post-inference work: which may fail, or hang for a while, and changes nothing then."""
+        ending, verdict = self._concluded()
+        final = self._finished(ending)
         # What was said is in the conversation before the client can go on with it.
-        overlap = "overlap" in self._services.config.reuse and self._visit is None
+        overlap = "overlap" in self._config.reuse and self._visit is None
         last = self.log.append(endings.terminal(final))
         if not overlap:
             self._settle_late()
             await self._after(final, ending, verdict)
-            self._leave_conversation()
         self._deliver(last)
         self._flush()
         self._response = final
@@ -713,17 +466,37 @@ class Rollout:
             await self._after(final, ending, verdict)
         self._on_ended(self)
 
+    def _concluded(self) -> tuple[Ending, Verdict]:
+        """Close what is open, and look at all that was put out. A bug in here costs this Response, and no other."""
+        try:
+            self._close_items()
+            return self._screened(self._ending or SHUTDOWN)
+        except Exception as error:
+            self._services.on_bug(error)
+            return OUR_FAULT, Verdict(items=tuple(self.output.items))
+        finally:
+            self._slots.close()
+
+    def _finished(self, ending: Ending) -> Response:
+        assert self._response is not None
+        report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
+        now = int(self._services.wall())
+        return endings.final(self._response, ending, self.output.items, self._usage(), now, report)
+
     async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
         """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
         row = account.row(self, final, ending.reason, self._services.wall())
         try:
-            stored = self._to_store(final, verdict) if self.request.store is not False else None
-            await self.stages.after(row, stored)
-            if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
-                own = self._began_at
-                await self._visit.add(stored.items[own:], [stop - own for stop in stored.stops if stop > own])
+            with trio.fail_after(self._config.seal_seconds):
+                stored = self._to_store(final, verdict) if self.request.store is not False else None
+                await self.stages.after(row, stored)
+                if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
+                    own = self._began_at
+                    await self._visit.add(stored.items[own:], [stop - own for stop in stored.stops if stop > own])
         except Exception as error:
             self._services.on_bug(error)
+        finally:
+            self._leave_conversation()
 
     def _leave_conversation(self) -> None:
         if self._visit is not None:

@@ -58,7 +58,7 @@ class ResponseError:
 
 @frozen
 class IncompleteDetails:
-    """Why a Response is incomplete: ``max_output_tokens``, ``content_filter``, ``max_tool_calls``, and of the append
+    """Why a Response is incomplete: ``max_output_tokens``, ``content_filter``, and of the append
     shape ``tool_output_timeout``, ``response_timeout``, ``detached_timeout``, ``server_shutdown``."""
 
     reason: str

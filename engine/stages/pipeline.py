@@ -139,7 +139,7 @@ class Stages:
         if history.rendered and history.key == key and "tokens" in self._reuse:
             cached = len(history.ids)
             ids = await self._in_thread_if_long(text_size(new), rendering.render_items, new)
-            count.items += len(new)
+            count.items += len(history.unread) + len(new)
         else:
             cached = 0
             history.forget_ids()
@@ -149,7 +149,7 @@ class Stages:
             count.items += len(context)
         history.add(new)
         history.ids.extend(ids)
-        history.rendered, history.key = True, key
+        history.rendered, history.key, history.unread = True, key, ()
         count.tokens += len(ids)
         return cached
 

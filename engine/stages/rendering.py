@@ -135,6 +135,11 @@ def render_results(items: Iterable[Item]) -> list[int]:
     return ids
 
 
+def render_next(unread: Iterable[Item], new: Sequence[Item]) -> list[int]:
+    """The ids of what a model is given behind a turn of another one: that turn's hosted results, then ``new`` items."""
+    return [*render_results(unread), *render_items(new)]
+
+
 # ---- segments
 
 

@@ -23,6 +23,19 @@ from protocol.requests import CreateRequest, Tool
 
 from .answer_format import check_format
 
+INCLUDABLE: Final = frozenset(
+    {
+        "reasoning.encrypted_content",
+        "file_search_call.results",
+        "message.input_image.image_url",
+        "web_search_call.results",
+        "web_search_call.action.sources",
+        "code_interpreter_call.outputs",
+        "computer_call_output.output.image_url",
+    }
+)
+"""What may be asked for with ``include``. Results of searches are always there; of the rest there is nothing to leave out."""
+
 Check = Callable[[Any], bool]
 RANGES: Final[dict[str, tuple[Check, str]]] = {
     "model": (lambda v: len(v) > 0, "not empty"),
@@ -36,6 +49,8 @@ RANGES: Final[dict[str, tuple[Check, str]]] = {
     "tools": (lambda v: len(v) <= limits.TOOLS, f"at most {limits.TOOLS} tools"),
     "input": (lambda v: isinstance(v, str) or len(v) <= limits.INPUT_ITEMS, f"at most {limits.INPUT_ITEMS} items"),
     "idempotency_key": (lambda v: 0 < len(v) <= limits.IDEMPOTENCY_KEY_CHARS, "from 1 to 256 characters"),
+    "include": (lambda v: set(v) <= INCLUDABLE, f"any of {', '.join(sorted(INCLUDABLE))}"),
+    "service_tier": (lambda v: v in ("auto", "default"), "auto or default: there is one tier here"),
     "metadata": (lambda v: _metadata_fits(v), "at most 16 pairs, keys of 64 and string values of 512 characters"),
     "tool_choice": (lambda v: isinstance(v, dict) or v in ("none", "auto", "required"), "none, auto, required, or a tool"),
 }

@@ -84,11 +84,11 @@ def summing(hands: Hands, **settings: Any) -> Agent[Any]:
     """An agent with the tools of ``ROLLOUT``."""
 
     @function_tool
-    async def add(a: int, b: int) -> str:
+    def add(a: int, b: int) -> str:
         """Add two numbers."""
         return hands.add(f'{{"a": {a}, "b": {b}}}')
 
-    async def note(_: Any, text: str) -> str:
+    def note(_: Any, text: str) -> str:
         return hands.note(text)
 
     tools = [add, CustomTool(name="note", description="Notes a text.", on_invoke_tool=note)]

@@ -135,7 +135,7 @@ def test_an_answer_that_is_cut(client: OpenAI) -> None:
     assert response.status == "incomplete"
     assert response.incomplete_details is not None
     assert response.incomplete_details.reason == "max_output_tokens"
-    assert response.output[0].status == "incomplete"  # type: ignore[union-attr]
+    assert response.output[0].status == "incomplete"
     assert response.usage is not None
     assert response.usage.output_tokens == 20
 
@@ -186,13 +186,13 @@ def test_a_rollout_in_asyncio(server: Serving) -> None:
     async def main() -> list[str]:
         async with AsyncOpenAI(base_url=server.url, api_key="any", max_retries=0) as client:
             hands = Hands()
-            response = await client.responses.create(model=NAME, input=ROLLOUT, tools=TOOLS)  # type: ignore[arg-type]
+            response = await client.responses.create(model=NAME, input=ROLLOUT, tools=TOOLS)
             while results := hands.results(response.output):
                 async with client.responses.stream(
                     model=NAME,
                     previous_response_id=response.id,
                     input=results,
-                    tools=TOOLS,  # type: ignore[arg-type]
+                    tools=TOOLS,
                 ) as stream:
                     response = await stream.get_final_response()
             return [*hands.ran, response.output_text]
@@ -220,9 +220,9 @@ def test_a_hosted_tool(client: OpenAI) -> None:
 def test_stored_responses(client: OpenAI) -> None:
     first = client.responses.create(
         model=NAME, input=program(call("add", {"a": 1, "b": 2}), {"say": "{{output}}"}), tools=TOOLS
-    )  # type: ignore[arg-type]
+    )
     results = Hands().results(first.output)
-    second = client.responses.create(model=NAME, input=results, previous_response_id=first.id, tools=TOOLS)  # type: ignore[arg-type]
+    second = client.responses.create(model=NAME, input=results, previous_response_id=first.id, tools=TOOLS)
     found = client.responses.retrieve(second.id)
     assert found.output_text == second.output_text == "3"
     page = client.responses.input_items.list(second.id, order="asc", limit=1)
@@ -291,14 +291,11 @@ def test_the_other_endpoints(client: OpenAI) -> None:
 
 @shows("openai-python", "http", "`conversations`")
 def test_conversations(client: OpenAI) -> None:
-    try:
-        conversation = client.conversations.create(metadata={"topic": "sums"})
-    except NotFoundError:
-        pytest.skip("/v1/conversations is not served yet")
+    conversation = client.conversations.create(metadata={"topic": "sums"})
     steps = program(call("add", {"a": 2, "b": 2}), {"say": "{{output}}"})
-    first = client.responses.create(model=NAME, conversation=conversation.id, input=steps, tools=TOOLS)  # type: ignore[arg-type]
+    first = client.responses.create(model=NAME, conversation=conversation.id, input=steps, tools=TOOLS)
     results = Hands().results(first.output)
-    second = client.responses.create(model=NAME, conversation=conversation.id, input=results, tools=TOOLS)  # type: ignore[arg-type]
+    second = client.responses.create(model=NAME, conversation=conversation.id, input=results, tools=TOOLS)
     assert second.output_text == "4"
     items = list(client.conversations.items.list(conversation.id, order="asc"))
     assert [item.type for item in items] == ["message", "function_call", "function_call_output", "message"]
@@ -400,7 +397,7 @@ def test_a_rollout_over_a_websocket_in_asyncio(server: Serving) -> None:
                     model=NAME,
                     previous_response_id=event.response.id,
                     input=results,
-                    tools=TOOLS,  # type: ignore[arg-type]
+                    tools=TOOLS,
                     store=False,
                 )
             else:
@@ -409,7 +406,7 @@ def test_a_rollout_over_a_websocket_in_asyncio(server: Serving) -> None:
 
         async with AsyncOpenAI(base_url=server.url, api_key="any") as client, client.responses.connect() as connection:
             connection.on("response.completed", go_on)
-            await connection.response.create(model=NAME, input=ROLLOUT, tools=TOOLS, store=False)  # type: ignore[arg-type]
+            await connection.response.create(model=NAME, input=ROLLOUT, tools=TOOLS, store=False)
             await connection.dispatch_events()
         return [*hands.ran, said]
 

@@ -90,7 +90,7 @@ async def served(
     books: Json = {"ledger": database, "store": database} if database else {}
     services = Services(
         models={model.name: model for model in (load_model("scripted"), *models)},
-        config=Config(**config),
+        config=Config(**{"grace_seconds": 0.1, **config}),
         policy=policy or Policy.empty(),
         on_bug=on_bug,
         entropy=Random(seed).randbytes,

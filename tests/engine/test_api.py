@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import trio
 
@@ -39,11 +39,11 @@ def steady(response: Json) -> Json:
     return {name: value for name, value in response.items() if name not in ("engine", "required_input")}
 
 
-async def create(http: httpx.AsyncClient, *steps: Json, **fields: Any) -> Json:
+async def create(http: httpx2.AsyncClient, *steps: Json, **fields: Any) -> Json:
     return await post(http, "responses", body(*steps, **fields))
 
 
-async def go_on(http: httpx.AsyncClient, previous: Json, *items: Json, **fields: Any) -> httpx.Response:
+async def go_on(http: httpx2.AsyncClient, previous: Json, *items: Json, **fields: Any) -> httpx2.Response:
     sent = {"model": "scripted", "previous_response_id": previous["id"], "input": list(items), **fields}
     return await http.post("responses", json=sent)
 
@@ -117,13 +117,13 @@ async def test_retrieve_what_lives() -> None:
 # ---- its events again
 
 
-async def first_events(http: httpx.AsyncClient, sent: Json) -> list[str]:
+async def first_events(http: httpx2.AsyncClient, sent: Json) -> list[str]:
     async with events(http, "POST", "responses", json={**sent, "stream": True}) as stream:
         await stream.rest()
         return stream.texts
 
 
-async def events_after(http: httpx.AsyncClient, response_id: str, cursor: int | None) -> list[str]:
+async def events_after(http: httpx2.AsyncClient, response_id: str, cursor: int | None) -> list[str]:
     query = {"stream": "true"} | ({} if cursor is None else {"starting_after": str(cursor)})
     async with events(http, "GET", f"responses/{response_id}", params=query) as stream:
         await stream.rest()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 import trio
 
@@ -34,12 +34,12 @@ def texts(items: list[Json]) -> list[str]:
     return [item["content"][0]["text"] if item["type"] == "message" else item["type"] for item in items]
 
 
-async def items_of(http: httpx.AsyncClient, conversation: Json) -> list[Json]:
+async def items_of(http: httpx2.AsyncClient, conversation: Json) -> list[Json]:
     listed: list[Json] = (await get(http, f"conversations/{conversation['id']}/items", order="asc", limit=100))["data"]
     return listed
 
 
-async def talk(http: httpx.AsyncClient, made: Json, *items: Json, **fields: Any) -> Json:
+async def talk(http: httpx2.AsyncClient, made: Json, *items: Json, **fields: Any) -> Json:
     sent = {"model": "scripted", "input": list(items), "conversation": made["id"], **fields}
     return await post(http, "responses", sent)
 

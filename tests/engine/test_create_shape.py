@@ -245,3 +245,35 @@ async def test_tool_choice_is_a_hard_limit(choice: Any, called: list[str]) -> No
         await raw.create(calls, tool_choice=choice)
         response = (await raw.until("response.completed"))["response"]
         assert [item["name"] for item in response["output"]] == called
+
+
+async def test_what_include_asks_for_is_given_or_refused_by_name() -> None:
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        for include, sealed in ([], False), (["reasoning.encrypted_content"], True):
+            await raw.create({"reason": "hm"}, {"say": "x"}, include=include)
+            response = (await raw.until("response.completed"))["response"]
+            assert ("encrypted_content" in response["output"][0]) is sealed
+        await raw.create({"say": "x"}, include=["message.output_text.logprobs"])
+        assert (await raw.frame())["param"] == "include"
+        await raw.create({"say": "x"}, service_tier="priority")
+        assert (await raw.frame())["param"] == "service_tier"
+
+
+async def test_an_answer_of_another_format_than_asked_for_is_a_failure() -> None:
+    wanted = {"type": "json_schema", "name": "n", "schema": {"type": "object", "required": ["a"]}}
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create({"say": '{"a": 1}'}, text={"format": wanted})
+        await raw.until("response.completed")
+        await raw.create({"say": '{"b": 1}'}, text={"format": wanted})
+        failed = await raw.until("response.failed")
+        assert "'a' is a required property" in failed["response"]["error"]["message"]
+        await raw.create({"say": "x"}, text={"format": {**wanted, "schema": {"type": 5}}})
+        assert (await raw.frame())["param"] == "text.format.schema"
+
+
+async def test_calls_beyond_max_tool_calls_are_as_if_never_sampled() -> None:
+    calls = {"calls": [{"name": name, "arguments": {}} for name in "fgh"]}
+    async with serving() as (_, port), client(port, **CREATE) as raw:
+        await raw.create(calls, max_tool_calls=2)
+        response = (await raw.until("response.completed"))["response"]
+        assert [item["name"] for item in response["output"]] == ["f", "g"]

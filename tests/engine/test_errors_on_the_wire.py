@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import trio
+from wsproto.events import TextMessage
 
 from engine.outbox import Subscription
 from engine.policy import Policy, Rule
@@ -68,7 +69,7 @@ APPEND = {"continuation": "append"}
 CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
 EVIL = Policy((Rule(name="evil", pattern=re.compile("evil"), action="block"),))
 CONFIG: dict[str, Json] = {
-    "websocket_connection_limit_reached": {"connection_seconds": 0.05},
+    "websocket_connection_limit_reached": {"connection_seconds": 0.05, "ping_seconds": 0.05},
     "invalid_api_key": {"keys": ("right",)},
     "queue_full": {"responses": 1, "lane_queue": 0},
     "too_many_connections": {"connections": 0},
@@ -271,7 +272,6 @@ async def test_over_http(code: str) -> None:
 
 # ---- in a stream of events: what is refused at the beginning is answered as over HTTP, before there is a stream
 
-REFUSED = ("invalid_type", "invalid_value", "model_not_found", "content_policy_violation", "previous_response_not_found")
 STREAMED: dict[str, Callable[[Served, pytest.MonkeyPatch], Awaitable[None]]] = {}
 
 
@@ -378,7 +378,7 @@ by_append_frame("echo_mismatch", ECHO)
 
 @over_a_socket("invalid_json")
 async def no_json(_: Served, socket: RawClient) -> None:
-    await socket.create({"say": "\ud800"})
+    await socket.send(TextMessage("{"))
 
 
 @over_a_socket("websocket_stream_limit_reached")
