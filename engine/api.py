@@ -76,9 +76,9 @@ class Api:
 
     async def retrieve(self, exchange: Exchange, tenant: str) -> None:
         """``GET /v1/responses/{id}``; with ``stream=true``, its events behind ``starting_after``."""
-        response_id = exchange.params["id"]
+        response_id, cursor = exchange.params["id"], number(exchange, "starting_after", -1, least=-1)
         if flag(exchange, "stream"):
-            await self._replay(exchange, tenant, response_id, number(exchange, "starting_after", -1, least=-1))
+            await self._replay(exchange, tenant, response_id, cursor)
             return
         rollout = self._engine.held(tenant, response_id)
         if rollout is not None:

@@ -26,7 +26,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from .errors import ProtocolError
 from .events import DeltaRun, Event
 from .fields import EXTRA, OMIT, WIRE
-from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part
+from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part, ReasoningText, SummaryText
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 
@@ -301,6 +301,8 @@ def _by_type(table: Mapping[str, Any], what: str, value: Any, default: str | Non
     return cls
 
 
+_ALONE: Final = frozenset({SummaryText, ReasoningText})
+"""Parts that stand in lists of their own kind only."""
 _ITEM_TABLE: Final[dict[str, Any]] = {**ITEMS, **dict.fromkeys(OTHER_ITEM_TYPES, OtherItem)}
 
 
@@ -313,6 +315,17 @@ def _item(value: Any, _: Any) -> Any:
 def _part(value: Any, _: Any) -> Any:
     cls = _by_type(PARTS, "content part", value)
     return _converter.get_structure_hook(cls)(value, cls)
+
+
+def _alone_hook(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    """Of a part that stands where no other can: its type must be there all the same, and be its own."""
+    read, table = _class_hook(cls, converter), {cls.type: cls}
+
+    def alone(value: Any, tp: Any) -> Any:
+        _by_type(table, "content part", value)
+        return read(value, tp)
+
+    return alone
 
 
 def _text_or(tp: Any, what: str) -> Callable[[Any, Any], Any]:
@@ -390,6 +403,7 @@ def _make_converter() -> Converter:
         converter.register_structure_hook(tp, hook)
     converter.register_structure_hook_factory(_is_literal, _literal_hook)
     converter.register_structure_hook_factory(attrs.has, lambda cls: _class_hook(cls, converter))
+    converter.register_structure_hook_factory(_ALONE.__contains__, lambda cls: _alone_hook(cls, converter))
     converter.register_structure_hook_factory(_is_tuple, lambda tp: _tuple_hook(tp, converter))
     converter.register_structure_hook_func(_is_object, _object)
     converter.register_structure_hook_func(_is(*get_args(Item)), _item)
