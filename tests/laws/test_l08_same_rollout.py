@@ -221,8 +221,6 @@ async def test_l08_over_sockets() -> None:
             usage[f"{shape} {full}"] = sum(response["usage"]["output_tokens"] for response in chain.responses)
             assert len(chain.responses) == 3
     expected = [bare(item) for item in items["append"]]
-    assert [item["type"] for item in expected] == [
-        "reasoning", "function_call", "function_call", "custom_tool_call", "message"
-    ]
+    assert [item["type"] for item in expected] == ["reasoning", "function_call", "function_call", "custom_tool_call", "message"]
     assert {name: [bare(item) for item in some] for name, some in items.items()} == dict.fromkeys(items, expected)
     assert set(usage.values()) == {usage["append"]}
