@@ -97,8 +97,8 @@ def test_l10_two_sockets_race() -> None:
                 nursery.start_soon(other.send, append(result(call, "other's"), response_id=response_id))
             frames += await owner.until("response.done")
             said = frames[-2]["item"]["content"][0]["text"]
-            loser = other if said == "owner's" else owner
-            assert (await loser.receive())["code"] == "tool_output_conflict"
+            refused = [frame for frame in frames if frame["type"] == "error"] or [await other.receive()]
+            assert [frame["code"] for frame in refused] == ["tool_output_conflict"]
             await owner.send({"type": "response.finish"})
             frames += await owner.until_end()
             check(numbered(frame for frame in frames if frame["type"] != "error"), append_shape=True)
@@ -113,7 +113,7 @@ def test_l11_a_reader_that_stops_over_sockets() -> None:
         async with served(outbox_bytes=20_000) as (server, transport, _):
             slow, quick = await transport.connect(), await transport.connect()
             slow.stream.setsockopt(std_socket.SOL_SOCKET, std_socket.SO_RCVBUF, 4096)  # type: ignore[attr-defined]
-            await slow.send(create({"say": {"tokens": 60_000}}))
+            await slow.send(create({"say": {"tokens": 20_000}}))
             await quick.send(create({"say": {"tokens": 2000}}))
             assert (await quick.until_end())[-1]["response"]["status"] == "completed"
             (stalled,) = server.engine.live.values()
@@ -121,7 +121,7 @@ def test_l11_a_reader_that_stops_over_sockets() -> None:
             while said != stalled.log.next:
                 said = stalled.log.next
                 await trio.sleep(0.2)
-            assert said < 60_000
+            assert said < 20_000
             check(await slow.until_end())
 
     trio.run(main)

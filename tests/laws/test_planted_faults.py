@@ -27,7 +27,7 @@ from protocol.errors import ProtocolError
 from protocol.items import FunctionCallOutput, Item, OutputOfCall
 from protocol.lifecycle import Phase
 
-EXAMPLES = 400
+EXAMPLES = 1500
 """Each fault must be found within so many conversations."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -102,32 +102,37 @@ def resume_early(patch: pytest.MonkeyPatch) -> None:
 
     append = Rollout.append
 
-    def append_and_resume(self: Rollout, request: Any, **options: Any) -> None:
-        append(self, request, **options)
+    def append_and_resume(self: Rollout, request: Any, **options: Any) -> Any:
+        accepted = append(self, request, **options)
         if self.phase is Phase.PARKED and self._parked_for == "tools":
             self._resume()
             self._slots._lot.unpark_all()
+        return accepted
 
     patch.setattr(Slots, "wait", wait)
     patch.setattr(Rollout, "append", append_and_resume)
 
 
+TERMINAL = tuple(b'{"type":"%b"' % kind.encode() for kind in ev.TERMINAL)
+
+
 @fault("L2")
 def two_terminal_events(patch: pytest.MonkeyPatch) -> None:
-    emit = Rollout.emit
+    deliver = Rollout._deliver
 
-    def twice(self: Rollout, event: ev.Event) -> None:
-        emit(self, event)
-        if isinstance(event, ev.Completed | ev.Incomplete):
-            emit(self, event)
+    def twice(self: Rollout, body: bytes) -> None:
+        deliver(self, body)
+        if body.startswith(TERMINAL):
+            self.log.next += 1
+            deliver(self, body)
 
-    patch.setattr(Rollout, "emit", twice)
+    patch.setattr(Rollout, "_deliver", twice)
 
 
 @fault("L2", "L12")
 def no_terminal_event(patch: pytest.MonkeyPatch) -> None:
-    emit = Rollout.emit
-    patch.setattr(Rollout, "emit", lambda self, event: None if isinstance(event, ev.Completed) else emit(self, event))
+    deliver = Rollout._deliver
+    patch.setattr(Rollout, "_deliver", lambda self, body: None if body.startswith(TERMINAL) else deliver(self, body))
 
 
 @fault("L11")
@@ -246,13 +251,13 @@ def end_over_a_message(patch: pytest.MonkeyPatch) -> None:
 
 @fault("L12")
 def leave_a_bad_frame_unanswered(patch: pytest.MonkeyPatch) -> None:
-    tell = Session._tell
+    refuse = Session._refuse
 
-    def tell_some(self: Session, error: ProtocolError, *args: Any) -> None:
+    def refuse_some(self: Session, error: ProtocolError, frame: Any) -> None:
         if error.code != "unknown_event":
-            tell(self, error, *args)
+            refuse(self, error, frame)
 
-    patch.setattr(Session, "_tell", tell_some)
+    patch.setattr(Session, "_refuse", refuse_some)
 
 
 @fault("L13")
@@ -282,9 +287,9 @@ def normalize_a_result(patch: pytest.MonkeyPatch) -> None:
 def bill_twice(patch: pytest.MonkeyPatch) -> None:
     after = Stages.after
 
-    async def again(self: Stages, row: Any, stored: Any, *, keep: bool) -> None:
-        await after(self, row, stored, keep=keep)
-        await after(self, row, stored, keep=keep)
+    async def again(self: Stages, row: Any, stored: Any) -> None:
+        await after(self, row, stored)
+        await after(self, row, stored)
 
     patch.setattr(Stages, "after", again)
 
@@ -293,9 +298,9 @@ def bill_twice(patch: pytest.MonkeyPatch) -> None:
 def bill_nothing_for_what_was_cancelled(patch: pytest.MonkeyPatch) -> None:
     after = Stages.after
 
-    async def some(self: Stages, row: Any, stored: Any, *, keep: bool) -> None:
+    async def some(self: Stages, row: Any, stored: Any) -> None:
         if row.status != "cancelled":
-            await after(self, row, stored, keep=keep)
+            await after(self, row, stored)
 
     patch.setattr(Stages, "after", some)
 
