@@ -55,15 +55,18 @@ class _Bad(Exception):
 # ---- public: reading
 
 
-def parse(text: str | bytes) -> Any:
-    """JSON text to values; raises ``ProtocolError`` (``invalid_json``)."""
+def parse(text: str | bytes, *, spare_depth: int = 0) -> Any:
+    """JSON text to values; raises ``ProtocolError`` (``invalid_json``).
+
+    ``spare_depth``: so much deeper may be what the values are put into, to be sent on.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ProtocolError("invalid_json", f"not valid JSON: {error}") from None
-    if _may_be_deep(text):
+    if _may_be_deep(text, spare_depth):
         try:
-            orjson.dumps(value)  # the writer's limit of depth is lower than the reader's; finding it out is cheap
+            orjson.dumps(_within(value, spare_depth))  # the writer's limit of depth is lower than the reader's; it is cheap
         except TypeError as error:
             raise ProtocolError("invalid_json", f"not JSON that can be sent on: {error}") from None
     return value
@@ -156,10 +159,16 @@ def same_json(left: str, right: str) -> bool:
         return False
 
 
-def _may_be_deep(text: str | bytes) -> bool:
+def _may_be_deep(text: str | bytes, spare_depth: int) -> bool:
     if isinstance(text, str):
-        return text.count("[") + text.count("{") > WRITER_DEPTH
-    return text.count(b"[") + text.count(b"{") > WRITER_DEPTH
+        return text.count("[") + text.count("{") > WRITER_DEPTH - spare_depth
+    return text.count(b"[") + text.count(b"{") > WRITER_DEPTH - spare_depth
+
+
+def _within(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 # ---- how errors speak
