@@ -11,7 +11,7 @@ from typing import Any, Final
 import trio
 from attrs import evolve
 
-from protocol.codec import encode, encode_response, from_wire, parse, to_wire
+from protocol.codec import encode, encode_response, from_wire, to_wire
 from protocol.errors import ProtocolError
 from protocol.ids import Entropy, new_id
 from protocol.items import InputText, Item, Message, OtherItem, text_of
@@ -76,9 +76,9 @@ class Api:
 
     async def retrieve(self, exchange: Exchange, tenant: str) -> None:
         """``GET /v1/responses/{id}``; with ``stream=true``, its events behind ``starting_after``."""
-        response_id = exchange.params["id"]
+        response_id, cursor = exchange.params["id"], number(exchange, "starting_after", -1, least=-1)
         if flag(exchange, "stream"):
-            await self._replay(exchange, tenant, response_id, number(exchange, "starting_after", -1, least=-1))
+            await self._replay(exchange, tenant, response_id, cursor)
             return
         rollout = self._engine.held(tenant, response_id)
         if rollout is not None:
@@ -114,9 +114,10 @@ class Api:
         size = len(await exchange.body())
         request = from_wire(_object(body), AppendRequest)
         rollout = self._engine.find(tenant, exchange.params["id"])
-        place, frame = rollout.append(request, size=size)
+        accepted = rollout.append(request, size=size)
+        place = rollout.log.last
         rollout.touch()
-        await exchange.respond(200, {**parse(frame + b"}"), "sequence_number": place})
+        await exchange.respond(200, {**to_wire(accepted), "sequence_number": place})
 
     async def input_items(self, exchange: Exchange, tenant: str) -> None:
         """``GET /v1/responses/{id}/input_items``: what came from outside, in pages."""

@@ -49,11 +49,9 @@ class Audience:
         """Let ``subscription`` hear what is said from here on, beside the client that is attached."""
         self._subscriptions += (subscription,)
 
-    def emit(self, event: ev.Event) -> bytes:
-        """Log ``event`` and hand it to whoever listens; returns its frame's body."""
-        body = self.log.append(event)
-        self._deliver(body)
-        return body
+    def emit(self, event: ev.Event) -> None:
+        """Log ``event`` and hand it to whoever listens."""
+        self._deliver(self.log.append(event))
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
@@ -83,7 +81,7 @@ class Audience:
             if former.outbox is not subscription.outbox and not (ended and former.caught_up):
                 message = f"another client has attached to {self.id}"
                 error = ErrorEvent(ProtocolError("attached_elsewhere", message), self.id, former.stream_id)
-                former.outbox.send(encode(error.to_wire()))
+                former.outbox.tell(encode(error.to_wire()))
         self.epoch += 1
         self._controller = subscription
         self._subscriptions += (subscription,)

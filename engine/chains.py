@@ -113,12 +113,18 @@ async def open_wire(
         return
     door = Door.at(url, api_key, None)
     kept = [(name, value) for name, value in door.headers if name != b"openai-beta"]
+    failure: Exception | None = None
     async with trio.open_nursery() as nursery:
-        socket = await nursery.start(Socket.hold, evolve(door, headers=[(b"openai-beta", CREATE_BETA), *kept]))
         try:
-            yield SocketWire(socket)
-        finally:
-            socket.close()
+            socket = await nursery.start(Socket.hold, evolve(door, headers=[(b"openai-beta", CREATE_BETA), *kept]))
+            try:
+                yield SocketWire(socket)
+            finally:
+                socket.close()
+        except Exception as error:  # goes out as it is, not in the nursery's group
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 @frozen(kw_only=True)

@@ -3,13 +3,15 @@
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 import trio
 
 REUSE = ("tokens", "validation", "classification", "routing", "overlap")
 """As ``engine.config`` has them; repeated, so that ``--help`` need not import the engine."""
+Shape = Literal["append", "create", "http"]
+"""As ``engine.account`` has it."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
@@ -128,32 +130,36 @@ def schema(side: str, url: str) -> None:
     default=200.0,
     help="Pace of the model.",
 )
-@click.option("--keep", is_flag=True, help="Keep the repository, and say where it is.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end, and nothing else.")
+@click.option("--shape", type=click.Choice(["append", "create", "http"]), help="One shape only; all three if not given.")
+@click.option("--keep", is_flag=True, help="Keep the repositories, and say where they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line, one for each shape, and nothing else.")
 @click.pass_context
-def demo(context: click.Context, seed: int, tokens_per_second: float, keep: bool, as_json: bool) -> None:
-    """Watch a coding agent mend a small repository, over one Response.
+def demo(context: click.Context, seed: int, tokens_per_second: float, shape: Shape | None, keep: bool, as_json: bool) -> None:
+    """Watch a coding agent mend a small repository over one Response; then compare the shapes.
 
-    The server is this process's own, on loopback; the model is a scripted policy that reacts to what its tools return. Ends
-    with status 0 if the tests of the repository pass at the end.
+    The server is this process's own, on loopback; the model is a scripted policy that reacts to what its tools return. The
+    same is done in each shape: append, in which the rollout is one Response, and create and http, which need one for each
+    turn. Ends with status 0 if the tests of the repository pass at the end, in each.
     """
     from .client import ConnectionLost, RolloutError
+    from .lab.demo.beside import SideBySide
+    from .lab.demo.run import SHAPES, until_signal
     from .lab.demo.run import demo as run
-    from .lab.demo.run import until_signal
     from .lab.demo.view import JsonView, LiveView
 
-    audience = JsonView() if as_json else LiveView(seed)
-    job = partial(run, seed=seed, tokens_per_second=tokens_per_second, keep=keep, audience=audience)
+    shapes = SHAPES if shape is None else [shape]
+    audience = JsonView() if as_json else SideBySide(seed) if shape is None else LiveView(seed)
+    job = partial(run, seed=seed, tokens_per_second=tokens_per_second, keep=keep, audience=audience, shapes=shapes)
     try:
-        report = trio.run(until_signal, job)
+        reports = trio.run(until_signal, job)
     except BrokenPipeError:  # who looked on has gone
         context.exit(1)
     except (ConnectionLost, RolloutError, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if report is None:
+    if reports is None:
         click.echo("\ninterrupted", err=True)
         context.exit(INTERRUPTED)
-    if not report.tests_passed:
+    if not all(report.tests_passed for report in reports):
         context.exit(1)
 
 

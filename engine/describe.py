@@ -1,14 +1,12 @@
 """The server for programs in other languages: OpenAPI 3.1 of its HTTP side, AsyncAPI 3 of its WebSocket side.
 
 Both are made: schemas from the classes (``protocol.describe``), descriptions from the docstrings of what answers, errors from
-the table of codes. ``OPERATIONS`` adds what no signature says; a test compares it with the endpoints that are served.
+the table of codes. ``operations`` adds what no signature says; a test compares it with the endpoints that are served.
 """
 
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from typing import Any, Final
-
-from attrs import field, frozen
 
 from protocol.describe import (
     EVENT,
@@ -33,6 +31,7 @@ from protocol.response import Usage
 from .api import Api
 from .conversations import ITEMS_AT_ONCE
 from .core import Engine
+from .operations import BOUNDS, DOOR, KEY, OPERATIONS, Operation
 from .paging import PAGE, PAGE_MOST
 from .server import HEALTH, PATH, READY, SHAPES
 from .services import Services
@@ -44,140 +43,16 @@ ABOUT: Final = "The Responses API, and Responses that wait for their tool output
 NOT_OVER_HTTP: Final = ("type", "stream_id", "generate")
 """Fields of a create that are for WebSockets only."""
 
-DOOR: Final = (
-    "bad_request",
-    "expectation_failed",
-    "header_fields_too_large",
-    "request_timeout",
-    "server_error",
-    "too_many_connections",
-    "unsupported_http_version",
-    "unsupported_transfer_coding",
-)
-"""What any request may be answered with, wherever it goes."""
-KEY: Final = ("invalid_api_key",)
-BODY: Final = (
-    "invalid_frame",
-    "invalid_json",
-    "invalid_type",
-    "invalid_value",
-    "message_too_large",
-    "missing_required_parameter",
-    "unsupported_media_type",
-)
-QUERY: Final = ("invalid_type", "invalid_value")
-PAIRING: Final = ("tool_call_not_found", "tool_output_conflict", "tool_output_missing", "tool_output_type_mismatch")
-PREPARE: Final = (
-    *BODY,
-    *PAIRING,
-    "content_policy_violation",
-    "conversation_not_found",
-    "model_not_found",
-    "previous_response_not_found",
-    "unsupported_parameter",
-)
-CREATE: Final = (*PREPARE, "conversation_locked", "idempotency_conflict", "queue_full", "shutting_down")
-APPEND: Final = (
-    *BODY,
-    *PAIRING,
-    "content_policy_violation",
-    "echo_mismatch",
-    "idempotency_conflict",
-    "response_not_active",
-    "response_not_found",
-)
+BEARER: Final = {"type": "http", "scheme": "bearer", "description": "Needed if the server has keys; each is a tenant."}
 
-
-@frozen(kw_only=True)
-class _Operation:
-    """What an endpoint takes and gives, by the names of schemas; ``errors`` are codes."""
-
-    id: str
-    answer: str
-    errors: tuple[str, ...] = ()
-    body: str | None = None
-    needs_body: bool = True
-    query: tuple[str, ...] = ()
-    streams: bool = False
-    """It may answer with server-sent events."""
-    leads_to: tuple[str, ...] = field(default=(), repr=False)
-    """Operations that take the ``id`` of what it answers with."""
-
-
-_OF_RESPONSES: Final = ("retrieveResponse", "deleteResponse", "cancelResponse", "appendToResponse", "listInputItems")
-_OF_CONVERSATIONS: Final = (
-    "retrieveConversation",
-    "updateConversation",
-    "deleteConversation",
-    "listConversationItems",
-    "createConversationItems",
-)
-_PAGES: Final = ("limit", "order", "after")
-
-OPERATIONS: Final[dict[tuple[str, str], _Operation]] = {
-    ("POST", PATH): _Operation(
-        id="createResponse", body="CreateBody", answer="Response", streams=True, errors=CREATE, leads_to=_OF_RESPONSES
-    ),
-    ("POST", f"{PATH}/input_tokens"): _Operation(id="countInputTokens", body="CountBody", answer="InputTokens", errors=PREPARE),
-    ("POST", f"{PATH}/compact"): _Operation(id="compact", body="CreateBody", answer="Compaction", errors=PREPARE),
-    ("GET", f"{PATH}/{{id}}"): _Operation(
-        id="retrieveResponse",
-        answer="Response",
-        streams=True,
-        query=("stream", "starting_after"),
-        errors=(*QUERY, "invalid_cursor", "response_not_found"),
-    ),
-    ("DELETE", f"{PATH}/{{id}}"): _Operation(id="deleteResponse", answer="Deleted", errors=("response_not_found",)),
-    ("POST", f"{PATH}/{{id}}/cancel"): _Operation(
-        id="cancelResponse", answer="Response", errors=("invalid_value", "response_not_found")
-    ),
-    ("POST", f"{PATH}/{{id}}/append"): _Operation(
-        id="appendToResponse", body="AppendBody", answer="AppendAccepted", errors=APPEND
-    ),
-    ("GET", f"{PATH}/{{id}}/input_items"): _Operation(
-        id="listInputItems", answer="ItemList", query=_PAGES, errors=(*QUERY, "response_not_found")
-    ),
-    ("GET", "/v1/models"): _Operation(id="listModels", answer="ModelList"),
-    ("GET", "/v1/models/{id}"): _Operation(id="retrieveModel", answer="Model", errors=("model_not_found",)),
-    ("POST", "/v1/conversations"): _Operation(
-        id="createConversation",
-        body="ConversationBody",
-        needs_body=False,
-        answer="Conversation",
-        errors=(*BODY, "content_policy_violation"),
-        leads_to=_OF_CONVERSATIONS,
-    ),
-    ("GET", "/v1/conversations/{id}"): _Operation(
-        id="retrieveConversation", answer="Conversation", errors=("conversation_not_found",)
-    ),
-    ("POST", "/v1/conversations/{id}"): _Operation(
-        id="updateConversation",
-        body="MetadataBody",
-        needs_body=False,
-        answer="Conversation",
-        errors=(*BODY, "conversation_not_found"),
-    ),
-    ("DELETE", "/v1/conversations/{id}"): _Operation(
-        id="deleteConversation", answer="Deleted", errors=("conversation_not_found",)
-    ),
-    ("GET", "/v1/conversations/{id}/items"): _Operation(
-        id="listConversationItems", answer="ItemList", query=_PAGES, errors=(*QUERY, "conversation_not_found")
-    ),
-    ("POST", "/v1/conversations/{id}/items"): _Operation(
-        id="createConversationItems",
-        body="ItemsBody",
-        answer="ItemList",
-        errors=(*BODY, "content_policy_violation", "conversation_not_found"),
-    ),
-    ("GET", "/v1/conversations/{id}/items/{item_id}"): _Operation(
-        id="retrieveConversationItem", answer="Item", errors=("conversation_not_found", "not_found")
-    ),
-    ("DELETE", "/v1/conversations/{id}/items/{item_id}"): _Operation(
-        id="deleteConversationItem", answer="Conversation", errors=("conversation_not_found", "not_found")
-    ),
+SSE_DATA: Final[Schema] = {
+    "type": "string",
+    "description": "The last is `[DONE]`; each before it is an event's JSON.",
+    "anyOf": [
+        {"const": "[DONE]"},
+        {"contentMediaType": "application/json", "contentSchema": {"$ref": PREFIX + EVENT}},
+    ],
 }
-"""All that tenants ask over HTTP; see ``Api.endpoints``."""
-
 PARAMETERS: Final[dict[str, tuple[Schema, str]]] = {
     "stream": ({"type": "boolean", "default": False}, "Answer with the Response's events, as server-sent events."),
     "starting_after": ({"type": "integer", "minimum": -1, "default": -1}, "The `sequence_number` behind which to begin."),
@@ -204,7 +79,6 @@ def openapi(url: str = URL) -> dict[str, Any]:
     for path, operations in paths.items():
         if parameters := [_path_parameter(part[1:-1]) for part in path.split("/") if part.startswith("{")]:
             operations["parameters"] = parameters
-    key = {"type": "http", "scheme": "bearer", "description": "Needed if the server has keys; each is a tenant."}
     return {
         "openapi": "3.1.0",
         "info": _info(),
@@ -214,14 +88,14 @@ def openapi(url: str = URL) -> dict[str, Any]:
         "components": {
             "schemas": schemas.named,
             "responses": {str(status): _failure(status) for status in sorted({code.status for code in CODES.values()})},
-            "securitySchemes": {"key": key},
+            "securitySchemes": {"key": BEARER},
         },
     }
 
 
 def asyncapi(url: str = URL) -> dict[str, Any]:
     """AsyncAPI 3 of the WebSocket side, as the server has it: it receives what clients send."""
-    schemas = Schemas()
+    schemas = Schemas(BOUNDS)
     ours = {_type_of(schemas, name): (name, ref) for name, ref in server_frames(schemas).items()}
     theirs = {kind: (ref["$ref"].removeprefix(PREFIX), ref) for kind, ref in client_frames(schemas).items()}
     messages = {kind: _message(schemas, kind, name, ref) for kind, (name, ref) in {**theirs, **ours}.items()}
@@ -236,7 +110,6 @@ def asyncapi(url: str = URL) -> dict[str, Any]:
         "messages": [{"$ref": f"#/channels/responses/messages/{kind}"} for kind in ours],
     }
     scheme, _, host = url.partition("://")
-    key = {"type": "http", "scheme": "bearer", "description": "Needed if the server has keys; each is a tenant."}
     return {
         "asyncapi": "3.0.0",
         "info": _info(),
@@ -250,7 +123,7 @@ def asyncapi(url: str = URL) -> dict[str, Any]:
         },
         "channels": {"responses": _channel([*theirs, *ours])},
         "operations": operations,
-        "components": {"schemas": schemas.named, "messages": messages, "securitySchemes": {"key": key}},
+        "components": {"schemas": schemas.named, "messages": messages, "securitySchemes": {"key": BEARER}},
     }
 
 
@@ -283,7 +156,7 @@ def _const(value: Any) -> Schema:
 
 def _http_schemas() -> Schemas:
     """All schemas of the HTTP side: those of the classes, and of answers that no class has."""
-    schemas = Schemas()
+    schemas = Schemas(BOUNDS)
     events(schemas)
     error(schemas)
     response(schemas)
@@ -310,11 +183,12 @@ def _http_schemas() -> Schemas:
         "Model": model,
         "ModelList": {"object": _const("list"), "data": _list_of(_ref("Model"))},
         "Conversation": conversation,
+        "ServerSentEvent": {"event": text, "data": SSE_DATA},
         "Health": {"status": _const("ok"), "responses": whole},
         "Ready": {"status": _const("ready")},
     }
     for name, properties in answers.items():
-        schemas.add(name, _object(properties))
+        schemas.add(name, _object(properties, optional=("event",)))
     _discriminate(schemas)
     return schemas
 
@@ -353,15 +227,15 @@ def _discriminate(schemas: Schemas) -> None:
         schemas.named[name]["discriminator"] = {"propertyName": "type", "mapping": mapping}
 
 
-def _operation(path: str, operation: _Operation, endpoint: Callable[..., Any]) -> dict[str, Any]:
+def _operation(path: str, operation: Operation, endpoint: Callable[..., Any]) -> dict[str, Any]:
     _, _, text = prose(endpoint.__doc__).partition("`: ")
     summary, _, rest = text.partition("\n\n")
     contents: dict[str, Any] = {"application/json": {"schema": _ref(operation.answer)}}
     if operation.streams:
-        contents["text/event-stream"] = {"schema": _ref(EVENT)}
-    answer: dict[str, Any] = {"description": "It is done.", "content": contents}
+        contents["text/event-stream"] = {"schema": _ref("ServerSentEvent")}
+    answer: dict[str, Any] = {"description": operation.answer, "content": contents}
     if operation.leads_to:
-        answer["links"] = {name: _link(name) for name in operation.leads_to}
+        answer["links"] = {name: {"operationId": name, "parameters": operation.by} for name in operation.leads_to}
     described: dict[str, Any] = {
         "operationId": operation.id,
         "summary": " ".join(summary.split()) or operation.id,
@@ -382,7 +256,7 @@ def _of_the_server() -> dict[str, dict[str, Any]]:
     """What is served beside the tenants' endpoints: all by GET."""
 
     def plain(name: str, summary: str, schema: str, codes: Iterable[str]) -> dict[str, Any]:
-        answer = {"description": "It is.", "content": {"application/json": {"schema": _ref(schema)}}}
+        answer = {"description": schema, "content": {"application/json": {"schema": _ref(schema)}}}
         responses = {"200": answer, **_failures((*DOOR, *codes))}
         return {"operationId": name, "summary": summary, "tags": ["server"], "security": [], "responses": responses}
 
@@ -425,10 +299,6 @@ def _path_parameter(name: str) -> dict[str, Any]:
 def _query_parameter(name: str) -> dict[str, Any]:
     schema, about = PARAMETERS[name]
     return {"name": name, "in": "query", "description": about, "schema": schema}
-
-
-def _link(name: str) -> dict[str, Any]:
-    return {"operationId": name, "parameters": {"id": "$response.body#/id"}}
 
 
 # ---- WebSockets

@@ -44,6 +44,7 @@ class Outbox:
         "_behind",
         "_limit",
         "_lot",
+        "_unread",
         "_wire",
         "closed",
     )
@@ -53,6 +54,7 @@ class Outbox:
         self._limit = limit
         self._behind: dict[str | None, deque[Subscription]] = {}
         self._lot = trio.lowlevel.ParkingLot()
+        self._unread = 0
         self.closed = False
 
     @property
@@ -60,17 +62,24 @@ class Outbox:
         """Whether another frame may be put."""
         return self._wire.waiting < self._limit
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame that belongs to no log: an error, an acknowledgement. These are small, and answer the peer."""
-        self.put((frame,))
-        self.flush()
+    @property
+    def overrun(self) -> bool:
+        """Whether the peer goes on to ask while it reads no answers: as much as the limit waits beyond it."""
+        return self._unread > self._limit
 
     def put(self, frames: Iterable[bytes]) -> None:
-        """Send ``frames``, of which there are few, with the next ``flush``."""
+        """Send frames of a log, for which there is room, with the next ``flush``."""
         if not self.closed:
             put = self._wire.put
             for frame in frames:
                 put(frame)
+
+    def tell(self, frame: bytes) -> None:
+        """Send a frame that belongs to no log, an error for example. It answers the peer, room or not."""
+        if not self.has_room:
+            self._unread += len(frame)
+        self.put((frame,))
+        self.flush()
 
     def flush(self) -> None:
         """Send what was put. Whoever puts, flushes before it waits for something."""
@@ -94,6 +103,7 @@ class Outbox:
             if queue:
                 self._behind[lane] = queue
         if self.has_room:
+            self._unread = 0
             self._lot.unpark_all()
 
     def close(self) -> None:

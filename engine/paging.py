@@ -1,5 +1,6 @@
 """Lists as the Responses API has them, in pages; and what a query string says."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from .transport.http import Exchange
 PAGE: Final = 20
 PAGE_MOST: Final = 100
 """Items on one page, as the Responses API documents it."""
+INTEGER: Final = re.compile(r"-?[0-9]{1,20}")
+"""Stricter than ``int``, which takes spaces, underscores and other scripts' digits, too."""
 
 
 def shown(item: Item, owner: str = "", index: int = 0) -> dict[str, Any]:
@@ -83,10 +86,9 @@ def choice(exchange: Exchange, name: str, allowed: Sequence[str]) -> str:
 def number(exchange: Exchange, name: str, default: int, *, least: int, most: int | None = None) -> int:
     """An integer from ``least`` to ``most``; raises ``ProtocolError``."""
     value = one(exchange, name)
-    try:
-        found = default if value is None else int(value)
-    except ValueError:
-        raise ProtocolError("invalid_type", f"{name}: expected an integer, got {value!r}", name) from None
+    if value is not None and not INTEGER.fullmatch(value):
+        raise ProtocolError("invalid_type", f"{name}: expected an integer, got {value!r}", name)
+    found = default if value is None else int(value)
     if found < least or (most is not None and found > most):
         allowed = f"from {least} to {most}" if most is not None else f"at least {least}"
         raise ProtocolError("invalid_value", f"{name}: must be {allowed}, got {found}", name)

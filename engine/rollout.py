@@ -156,8 +156,8 @@ class Rollout(Lifespan):
         """The calls that the client has yet to answer, in a continuation."""
         return tuple(stub_of(call) for call in self._history.open.values())
 
-    def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> tuple[int, bytes]:
-        """Apply an append and acknowledge it in the log; returns the acknowledgement's number and body.
+    def append(self, request: AppendRequest, *, epoch: int | None = None, size: int = 0) -> ev.AppendAccepted:
+        """Apply an append and acknowledge it in the log; returns the acknowledgement.
 
         Raises ``ProtocolError``, and then nothing has changed.
         ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes. A sender
@@ -172,15 +172,14 @@ class Rollout(Lifespan):
             raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += 0 if accepted.append.duplicate else size
-        body = self.emit(accepted)
+        self.emit(accepted)
         self._flush(but=None if epoch is None else self._controller)
-        number = self.log.last
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
             self._resume()
         elif self._parked_for == "user" and self._inbox.has_messages:
             self._resume()
             self._moved.unpark_all()
-        return number, body
+        return accepted
 
     def finish(self, *, epoch: int | None = None) -> None:
         """End a held conversation: now, if it waits for the user, else when the model has answered.

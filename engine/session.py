@@ -11,9 +11,9 @@ from typing import Any, Final
 import trio
 from attrs import frozen
 
-from protocol.codec import client_message, encode, lane_suffix, parse, seal
+from protocol import events as ev
+from protocol.codec import client_message, encode, parse
 from protocol.errors import ErrorEvent, ProtocolError
-from protocol.events import AttachAccepted
 from protocol.ids import new_id
 from protocol.limits import APPEND_ITEMS, SOFT_FRAME_BYTES
 from protocol.requests import (
@@ -32,6 +32,9 @@ from .outbox import Outbox, Subscription
 from .rollout import Rollout
 from .stages.pipeline import Previous
 from .steering import Refused, Steering
+
+EVENT_DEPTH: Final = 8
+"""How much deeper than a request the events and the stored context are that repeat parts of it."""
 
 
 @frozen
@@ -169,31 +172,32 @@ class Session:
         self._size = len(message) if message.isascii() else len(message.encode("utf-8", "surrogatepass"))
         if self._size > SOFT_FRAME_BYTES:
             raise ProtocolError("message_too_large", f"a frame has at most {SOFT_FRAME_BYTES} bytes, this one has {self._size}")
-        return parse(message)
+        return parse(message, spare_depth=EVENT_DEPTH)
 
     def _create(self, request: CreateRequest) -> None:
         self._lanes.submit(request.stream_id, request)
 
     def _append(self, request: AppendRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
-        number, body = rollout.append(request, epoch=epoch, size=self._size)
-        if epoch is None:  # whoever is not attached is told all the same
-            self._outbox.send(seal(body, number, lane_suffix(request.stream_id)))
+        accepted = rollout.append(request, epoch=epoch, size=self._size)
+        if epoch is None:
+            self._answer(ev.AppendAnswer(rollout.id, accepted.append, accepted.pending, stream_id=request.stream_id))
 
     def _cancel(self, request: CancelRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
-        self._listen(rollout, epoch, request.stream_id)
         rollout.cancel(epoch=epoch)
+        if epoch is None:
+            self._answer(ev.EndAnswer("response.cancel.accepted", rollout.id, stream_id=request.stream_id))
 
     def _finish(self, request: FinishRequest) -> None:
         rollout, epoch = self._target(request.response_id, request.stream_id)
-        self._listen(rollout, epoch, request.stream_id)
         rollout.finish(epoch=epoch)
+        if epoch is None:
+            self._answer(ev.EndAnswer("response.finish.accepted", rollout.id, stream_id=request.stream_id))
 
-    def _listen(self, rollout: Rollout, epoch: int | None, stream_id: str | None) -> None:
-        """Whoever asks for the end and is not attached hears of it: the events from here on."""
-        if epoch is None and rollout.live:
-            rollout.listen(Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=rollout.log.last))
+    def _answer(self, answer: ev.AppendAnswer | ev.EndAnswer | ev.AttachAccepted) -> None:
+        """Tell what is in no log: whoever is not attached hears nothing else."""
+        self._outbox.tell(encode(answer))
 
     def _attach(self, request: AttachRequest) -> None:
         rollout = self._engine.find(self._tenant, request.response_id)
@@ -215,8 +219,7 @@ class Session:
         self._prune()
         subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
         epoch = rollout.attach(subscription)
-        accepted = AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id)
-        self._outbox.send(encode(accepted))
+        self._answer(ev.AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
         subscription.start()
 
@@ -296,7 +299,7 @@ class Session:
             del self._attachments[attachment.rollout.id]
 
     def _tell(self, error: ProtocolError, response_id: str | None = None, stream_id: str | None = None) -> None:
-        self._outbox.send(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
+        self._outbox.tell(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
 
     def _refuse(self, error: ProtocolError, frame: Any) -> None:
         """Answer a frame with ``error``, and say which frame is meant, as far as it could be read."""
@@ -304,7 +307,7 @@ class Session:
         names = (fields.get("response_id"), fields.get("stream_id"))
         response_id, stream_id = (name if isinstance(name, str) else None for name in names)
         append = _append_info(fields) if fields.get("type") == AppendRequest.type else None
-        self._outbox.send(encode(ErrorEvent(error, response_id, stream_id, append).to_wire()))
+        self._outbox.tell(encode(ErrorEvent(error, response_id, stream_id, append).to_wire()))
 
 
 def _append_info(fields: dict[str, Any]) -> dict[str, Any]:

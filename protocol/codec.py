@@ -26,7 +26,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from .errors import ProtocolError
 from .events import OF_RESPONSE, DeltaRun, Event
 from .fields import EXTRA, OMIT, WIRE
-from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part
+from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part, ReasoningText, SummaryText
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 from .response import Response
@@ -56,15 +56,18 @@ class _Bad(Exception):
 # ---- public: reading
 
 
-def parse(text: str | bytes) -> Any:
-    """JSON text to values; raises ``ProtocolError`` (``invalid_json``)."""
+def parse(text: str | bytes, *, spare_depth: int = 0) -> Any:
+    """JSON text to values; raises ``ProtocolError`` (``invalid_json``).
+
+    ``spare_depth``: so much deeper may be what the values are put into, to be sent on.
+    """
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise ProtocolError("invalid_json", f"not valid JSON: {error}") from None
-    if _may_be_deep(text):
+    if _may_be_deep(text, spare_depth):
         try:
-            orjson.dumps(value)  # the writer's limit of depth is lower than the reader's; finding it out is cheap
+            orjson.dumps(_within(value, spare_depth))  # the writer's limit of depth is lower than the reader's; it is cheap
         except TypeError as error:
             raise ProtocolError("invalid_json", f"not JSON that can be sent on: {error}") from None
     return value
@@ -180,10 +183,16 @@ def same_json(left: str, right: str) -> bool:
         return False
 
 
-def _may_be_deep(text: str | bytes) -> bool:
+def _may_be_deep(text: str | bytes, spare_depth: int) -> bool:
     if isinstance(text, str):
-        return text.count("[") + text.count("{") > WRITER_DEPTH
-    return text.count(b"[") + text.count(b"{") > WRITER_DEPTH
+        return text.count("[") + text.count("{") > WRITER_DEPTH - spare_depth
+    return text.count(b"[") + text.count(b"{") > WRITER_DEPTH - spare_depth
+
+
+def _within(value: Any, depth: int) -> Any:
+    for _ in range(depth):
+        value = [value]
+    return value
 
 
 # ---- how errors speak
@@ -325,6 +334,8 @@ def _by_type(table: Mapping[str, Any], what: str, value: Any, default: str | Non
     return cls
 
 
+_ALONE: Final = frozenset({SummaryText, ReasoningText})
+"""Parts that stand in lists of their own kind only."""
 _ITEM_TABLE: Final[dict[str, Any]] = {**ITEMS, **dict.fromkeys(OTHER_ITEM_TYPES, OtherItem)}
 
 
@@ -337,6 +348,17 @@ def _item(value: Any, _: Any) -> Any:
 def _part(value: Any, _: Any) -> Any:
     cls = _by_type(PARTS, "content part", value)
     return _converter.get_structure_hook(cls)(value, cls)
+
+
+def _alone_hook(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    """Of a part that stands where no other can: its type must be there all the same, and be its own."""
+    read, table = _class_hook(cls, converter), {cls.type: cls}
+
+    def alone(value: Any, tp: Any) -> Any:
+        _by_type(table, "content part", value)
+        return read(value, tp)
+
+    return alone
 
 
 def _text_or(tp: Any, what: str) -> Callable[[Any, Any], Any]:
@@ -414,6 +436,7 @@ def _make_converter() -> Converter:
         converter.register_structure_hook(tp, hook)
     converter.register_structure_hook_factory(_is_literal, _literal_hook)
     converter.register_structure_hook_factory(attrs.has, lambda cls: _class_hook(cls, converter))
+    converter.register_structure_hook_factory(_ALONE.__contains__, lambda cls: _alone_hook(cls, converter))
     converter.register_structure_hook_factory(_is_tuple, lambda tp: _tuple_hook(tp, converter))
     converter.register_structure_hook_func(_is_object, _object)
     converter.register_structure_hook_func(_is(*get_args(Item)), _item)

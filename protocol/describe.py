@@ -4,8 +4,8 @@ Plan. A class is described twice, since the two directions differ. What is *writ
 those marked ``optional``, which are never null. What is *read* may leave out a field that has a default, or send null for it.
 Items go both ways, so the classes that are read have names of their own there, ``MessageParam`` beside ``Message``.
 
-What the types don't say (ranges, lengths, the values of a free string) stands in ``BOUNDS``. What depends on more than one
-field, or on what was said before, no schema says: errors do.
+What the types don't say (ranges, lengths, the values of a free string) stands in ``BOUNDS``, and in those that a server gives
+to ``Schemas``. What depends on more than one field, or on what was said before, no schema says: errors do.
 
 Only keywords that mean the same in draft-07 and in 2020-12 are used, so that OpenAPI 3.1 and AsyncAPI 3 have the same schemas.
 ``additionalProperties: true`` is there where unknown fields are kept; elsewhere the schemas are open because clients must
@@ -29,6 +29,8 @@ from .requests import MESSAGES
 from .response import Response
 
 Schema = dict[str, Any]
+Bounds = Mapping[str, Mapping[str, Schema]]
+"""By the names of schema and field, what a value must be beside its type. With ``anyOf``, instead of it."""
 Way = Literal["written", "read"]
 
 PREFIX: Final = "#/components/schemas/"
@@ -53,25 +55,12 @@ INDEX_OF: Final[dict[DeltaType, str | None]] = {
 
 _NULL: Final[Schema] = {"type": "null"}
 _KEY: Final[Schema] = {"minLength": 1, "maxLength": limits.IDEMPOTENCY_KEY_CHARS}
-_LANE_NAME: Final[Schema] = {"pattern": "^[A-Za-z0-9_.-]+$", "minLength": 1, "maxLength": limits.STREAM_ID_CHARS}
+LANE_NAME: Final[Schema] = {"pattern": "^[A-Za-z0-9_.-]+$", "minLength": 1, "maxLength": limits.STREAM_ID_CHARS}
 METADATA: Final[Schema] = {
     "maxProperties": limits.METADATA_PAIRS,
     "propertyNames": {"maxLength": limits.METADATA_KEY_CHARS},
     "additionalProperties": {"type": "string", "maxLength": limits.METADATA_VALUE_CHARS},
 }
-TEXT_FORMAT: Final[Schema] = {
-    "description": "What the answer must be; `schema` is a JSON Schema 2020-12.",
-    "anyOf": [
-        _NULL,
-        {"type": "object", "properties": {"type": {"enum": ["text", "json_object"]}}, "required": ["type"]},
-        {
-            "type": "object",
-            "properties": {"type": {"const": "json_schema"}, "name": {"type": "string"}, "schema": {"type": "object"}},
-            "required": ["type", "name", "schema"],
-        },
-    ],
-}
-CHOICE: Final[Schema] = {"anyOf": [{"type": "string", "enum": ["none", "auto", "required"]}, {"type": "object"}, _NULL]}
 CONVERSATION: Final[Schema] = {
     "description": "The conversation that the Response is in: its id, or an object that has it.",
     "anyOf": [
@@ -81,20 +70,11 @@ CONVERSATION: Final[Schema] = {
     ],
 }
 
-BOUNDS: Final[dict[str, dict[str, Schema]]] = {
+BOUNDS: Final[Bounds] = {
     "CreateRequest": {
         "model": {"minLength": 1},
         "input": {"maxItems": limits.INPUT_ITEMS},
         "tools": {"maxItems": limits.TOOLS},
-        "tool_choice": CHOICE,
-        "max_output_tokens": {"minimum": 1},
-        "max_tool_calls": {"minimum": 1},
-        "temperature": {"minimum": 0, "maximum": 2},
-        "top_p": {"minimum": 0, "maximum": 1},
-        "top_logprobs": {"minimum": 0, "maximum": 0},
-        "presence_penalty": {"minimum": -2, "maximum": 2},
-        "frequency_penalty": {"minimum": -2, "maximum": 2},
-        "text": {"properties": {"format": TEXT_FORMAT}},
         "metadata": METADATA,
         "conversation": CONVERSATION,
         "idempotency_key": _KEY,
@@ -106,7 +86,7 @@ BOUNDS: Final[dict[str, dict[str, Schema]]] = {
     "OtherItem": {"type": {"enum": sorted(OTHER_ITEM_TYPES)}},
     "HostedProgress": {"type": {"pattern": PROGRESS}},
 }
-"""By schema and field, what a value must be beside its type. A test holds the engine's own checks against it."""
+"""What the wire's own rules say. A server may say more."""
 
 NAMED_TOOLS: Final[Schema] = {
     "if": {"properties": {"type": {"enum": ["function", "custom"]}}},
@@ -116,10 +96,14 @@ NAMED_TOOLS: Final[Schema] = {
 
 
 class Schemas:
-    """Gathers schemas by name, each with those that it refers to. ``named`` is what a document puts under ``PREFIX``."""
+    """Gathers schemas by name, each with those that it refers to. ``named`` is what a document puts under ``PREFIX``.
 
-    def __init__(self) -> None:
+    ``bounds`` are a server's own, beside ``BOUNDS``.
+    """
+
+    def __init__(self, bounds: Bounds | None = None) -> None:
         self.named: dict[str, Schema] = {}
+        self._bounds = bounds or {}
 
     def of(self, tp: Any, way: Way) -> Schema:
         """The schema of a type: of a class, or of a union of them, a reference. Raises ``TypeError`` for what can't be JSON."""
@@ -172,9 +156,7 @@ class Schemas:
         return {"oneOf": [self.of(cls, way) for cls in classes]}
 
     def _class(self, cls: Any, way: Way) -> Schema:
-        bounds = BOUNDS.get(cls.__name__ + _suffix(cls, way), {})
-        if cls in MESSAGES.values():
-            bounds = {"stream_id": _LANE_NAME, **bounds}
+        bounds = self._bounds_of(cls, cls.__name__ + _suffix(cls, way))
         fields = [field for field in attrs.fields(cls) if field.metadata.get(WIRE) != EXTRA]
         properties, required = _constants(cls, {field.name for field in fields}, way)
         for field in fields:
@@ -188,6 +170,10 @@ class Schemas:
         if len(fields) < len(attrs.fields(cls)):
             schema["additionalProperties"] = True
         return schema | NAMED_TOOLS if cls.__name__ == "Tool" else schema
+
+    def _bounds_of(self, cls: Any, name: str) -> Mapping[str, Schema]:
+        lane = {"stream_id": LANE_NAME} if cls in MESSAGES.values() else {}
+        return {**lane, **BOUNDS.get(name, {}), **self._bounds.get(name, {})}
 
     def _field(self, field: Any, way: Way) -> Schema:
         tp = field.type

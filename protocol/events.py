@@ -222,6 +222,26 @@ class AppendAccepted:
 
 
 @frozen
+class AppendAnswer:
+    """What ``response.append.accepted`` says, to a client that is not attached: it does not hear the log, so it has no number."""
+
+    type: ClassVar[str] = "response.append.accepted"
+    response_id: str
+    append: AppendInfo
+    pending: tuple[str, ...]
+    stream_id: str | None = optional()
+
+
+@frozen
+class EndAnswer:
+    """To a client that is not attached: its cancel or its finish was taken. It has no number either."""
+
+    type: Literal["response.cancel.accepted", "response.finish.accepted"]
+    response_id: str
+    stream_id: str | None = optional()
+
+
+@frozen
 class AttachAccepted:
     """The answer to ``response.attach``: not part of the log, so it has no number. The rest of the log follows it.
 

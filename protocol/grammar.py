@@ -129,7 +129,15 @@ LISTS: Final = {"content_index": "content", "summary_index": "summary"}
 SAMPLED: Final = frozenset({"message", "reasoning", *OUTPUT_TYPE_OF})
 """The types of item that the model speaks, one after the other. All others are hosted."""
 
-UNNUMBERED: Final = ("error", "response.attach.accepted", "response.steer.")
+ACCEPTED: Final = "response.append.accepted"
+"""Without a number it is the answer to a client that is not attached, and part of no trace."""
+UNNUMBERED: Final = (
+    "error",
+    "response.attach.accepted",
+    "response.cancel.accepted",
+    "response.finish.accepted",
+    "response.steer.",
+)
 """What types begin with that are not part of a trace."""
 
 
@@ -217,7 +225,7 @@ class Trace:
         self._frame = frame
         kind = self._get(frame, "type", str)
         skipped = kind.startswith(UNNUMBERED)
-        if skipped and "sequence_number" not in frame:
+        if (skipped or kind == ACCEPTED) and "sequence_number" not in frame:
             return
         if self.ended:
             self._fail("L2", f"{kind} after the terminal event")

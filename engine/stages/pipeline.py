@@ -119,7 +119,9 @@ class Stages:
         """The request and its input as the model may read them: the instructions are looked at like a system message."""
         reuses = "classification" in self._reuse
         if previous and not reuses:
-            count.items += self._check(previous.history.items, "input").looked_at
+            again = self._check(previous.history.items, "input")
+            count.items += again.looked_at
+            count.bytes += again.bytes
         if not request.instructions:
             verdict = self._classify(new)
         elif previous and reuses and previous.instructions == request.instructions:
@@ -138,7 +140,7 @@ class Stages:
         key = (request.instructions, request.tools)
         if history.rendered and history.key == key and "tokens" in self._reuse:
             cached = len(history.ids)
-            ids = await self._in_thread_if_long(text_size(new), rendering.render_items, new)
+            ids = await self._in_thread_if_long(text_size(new), rendering.render_next, history.unread, new)
             count.items += len(history.unread) + len(new)
         else:
             cached = 0

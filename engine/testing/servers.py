@@ -13,17 +13,15 @@ by some times. Both have a seeded source of ids, and both raise, when they close
 """
 
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import trio
+import trio.testing
 from attrs import define, field
-from protocol.conformance.transport import Closed
-from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
-from protocol.codec import encode, parse, to_wire
-from protocol.limits import HARD_FRAME_BYTES
+from protocol.codec import to_wire
 from tools.spec import HostedTool
 
 from ..config import Config
@@ -31,154 +29,12 @@ from ..core import Engine
 from ..ledger import MemoryLedger
 from ..models.base import Model
 from ..models.scripted import ScriptedModel
-from ..outbox import Outbox
 from ..policy import Policy
-from ..server import PATH, SHAPES, Server, tenant_of
+from ..server import SHAPES, Server, tenant_of
 from ..services import Services
-from ..session import Session
 from ..store import MemoryStore
+from .clients import ClientSocket, DirectSocket, headers_for, open_websocket
 from .pipes import CAPACITY, PipeStream, pipe_pair
-
-TERMINAL = frozenset({"response.completed", "response.incomplete", "response.failed"})
-Message = Mapping[str, Any] | str | bytes
-
-
-def as_frame(message: Message) -> str | bytes:
-    """A frame: objects become JSON text, text and bytes stay what they are."""
-    return message if isinstance(message, str | bytes) else encode(message).decode()
-
-
-class _Frames:
-    """What all test sockets can do beside sending and receiving."""
-
-    async def receive_text(self) -> str:
-        raise NotImplementedError
-
-    async def receive(self) -> dict[str, Any]:
-        """The next frame; raises ``Closed``."""
-        value = parse(await self.receive_text())
-        assert isinstance(value, dict)
-        return value
-
-    async def until(self, *types: str) -> list[dict[str, Any]]:
-        """Frames up to the first of one of ``types``, that one too."""
-        frames = [await self.receive()]
-        while frames[-1]["type"] not in types:
-            frames.append(await self.receive())
-        return frames
-
-    async def until_end(self) -> list[dict[str, Any]]:
-        """Frames up to the terminal event, that one too."""
-        return await self.until(*TERMINAL)
-
-
-class MemorySocket(_Frames):
-    """A client's WebSocket on a connection in memory. It reads only when asked to."""
-
-    def __init__(self, connection: WebSocketConnection, stream: PipeStream) -> None:
-        self._connection = connection
-        self.stream = stream
-
-    @property
-    def close_code(self) -> int | None:
-        """With which code the WebSocket was closed, once it is."""
-        reason = self._connection.closed
-        return reason.code if reason else None
-
-    async def send(self, message: Message) -> None:
-        """Send a frame; raises ``Closed``."""
-        try:
-            await self._connection.send_message(as_frame(message))
-        except ConnectionClosed:
-            raise Closed from None
-
-    async def receive_text(self) -> str:
-        """The next text frame; raises ``Closed``."""
-        try:
-            message: str = await self._connection.get_message()
-        except ConnectionClosed:
-            raise Closed from None
-        return message
-
-    async def drop(self) -> None:
-        """Reset the connection."""
-        self.cut()
-        await trio.lowlevel.checkpoint()
-
-    def cut(self) -> None:
-        """As ``drop``, from where one cannot wait."""
-        self.stream.reset()
-
-    async def aclose(self) -> None:
-        """Close politely, in two seconds at most."""
-        with trio.move_on_after(2):
-            await self._connection.aclose()
-        self.stream.close()
-
-
-class _ListWire:
-    """A wire that holds frames until somebody takes them."""
-
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
-        self.waiting = 0
-        self.closed = False
-        self.lot = trio.lowlevel.ParkingLot()
-
-    def put(self, frame: bytes) -> None:
-        if not self.closed:
-            self.frames.append(frame)
-            self.waiting += len(frame)
-            self.lot.unpark_all()
-
-    def flush(self) -> None:
-        """Nothing: who takes the frames was woken when they were put."""
-
-
-class DirectSocket(_Frames):
-    """A client that hands its frames to a ``Session`` itself."""
-
-    def __init__(self, engine: Engine, tenant: str, limit: int, **options: Any) -> None:
-        self._wire = _ListWire()
-        self._outbox = Outbox(self._wire, limit)
-        self._session = Session(engine, tenant, self._outbox, **options)
-
-    async def send(self, message: Message) -> None:
-        """Send a frame; raises ``Closed``."""
-        if self._wire.closed:
-            raise Closed
-        self._session.handle(as_frame(message))
-        await trio.lowlevel.checkpoint()
-
-    async def receive_text(self) -> str:
-        """The next frame; raises ``Closed``."""
-        await trio.lowlevel.checkpoint()
-        while not self._wire.frames:
-            if self._wire.closed:
-                raise Closed
-            await self._wire.lot.park()
-        frame = self._wire.frames.pop(0)
-        self._wire.waiting -= len(frame)
-        self._outbox.drained()
-        return frame.decode()
-
-    def cut(self) -> None:
-        """The connection is gone."""
-        if not self._wire.closed:
-            self._wire.closed = True
-            self._wire.frames.clear()
-            self._wire.lot.unpark_all()
-            self._outbox.close()
-            self._session.close()
-
-    async def drop(self) -> None:
-        """The connection is gone."""
-        self.cut()
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        """The same: there is nothing to be polite to."""
-        await self.drop()
 
 
 @define(eq=False)
@@ -188,6 +44,7 @@ class TestBooks:
     __test__ = False
 
     services: Services
+    engine: Engine
     bugs: list[BaseException] = field(factory=list)
 
     @property
@@ -212,6 +69,12 @@ class TestBooks:
             if stored.response.id == response_id:
                 return [to_wire(item) for item in stored.items]
         return None
+
+    def leftovers(self) -> list[str]:
+        """Live Responses, and tasks of the engine."""
+        nursery = self.engine._nursery
+        tasks = [] if nursery is None else [task.name for task in nursery.child_tasks]
+        return [*self.engine.live, *(f"starting {one.id}" for one in self.engine._starting), *tasks]
 
     def raise_bugs(self) -> None:
         """Raise what the engine reported as bugs of its own."""
@@ -243,10 +106,12 @@ def make_services(
 class _TestServer:
     """What both servers have. ``services`` may be changed before the first connection."""
 
+    exact = True
+
     def __init__(self, services: Services, engine: Engine) -> None:
         self.services = services
         self.engine = engine
-        self.books = TestBooks(services)
+        self.books = TestBooks(services, engine)
         services.on_bug = self.books.bugs.append
 
     async def settle(self) -> None:
@@ -255,10 +120,8 @@ class _TestServer:
         self.books.raise_bugs()
 
     def leftovers(self) -> list[str]:
-        """Live Responses, and tasks of the engine beside its pulse."""
-        nursery = self.engine._nursery
-        tasks = [] if nursery is None else [task.name for task in nursery.child_tasks]
-        return [*self.engine.live, *(f"starting {one.id}" for one in self.engine._starting), *tasks]
+        """Live Responses, and tasks of the engine."""
+        return self.books.leftovers()
 
     def rows(self, response_id: str) -> Sequence[dict[str, Any]]:
         """The ledger's rows of a Response."""
@@ -277,6 +140,8 @@ class MemoryServer(_TestServer):
         super().__init__(services, self.server.engine)
         self.stopped = trio.Event()
         """Set when ``Server.run`` has returned."""
+        self.capacity = CAPACITY
+        """Of connections, where they don't say."""
         self._nursery = nursery
 
     async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
@@ -284,38 +149,14 @@ class MemoryServer(_TestServer):
         await self.server.run((), task_status=task_status)
         self.stopped.set()
 
-    async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int = CAPACITY) -> MemorySocket:
+    async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int = CAPACITY) -> ClientSocket:
         """A WebSocket; raises ``ConnectionRejected``. ``capacity`` is what each direction of its network buffers."""
-        headers = [(b"authorization", f"Bearer {key}".encode())] if key is not None else []
-        headers += [(b"openai-beta", beta.encode())] if beta is not None else []
         stream = self.connect_raw(capacity)
-        refused: list[ConnectionRejected] = []
+        return await open_websocket(self._nursery, stream, "memory", headers_for(key, beta), stream.reset)
 
-        async def live(*, task_status: trio.TaskStatus[WebSocketConnection | None]) -> None:
-            try:
-                async with trio.open_nursery() as nursery:
-                    connection = await wrap_client_stream(
-                        nursery,
-                        stream,
-                        "memory",
-                        PATH,
-                        extra_headers=headers,
-                        max_message_size=2 * HARD_FRAME_BYTES,
-                        receive_buffer_size=65536,
-                    )
-                    task_status.started(connection)
-            except* ConnectionRejected as group:
-                refused.extend(one for one in group.exceptions if isinstance(one, ConnectionRejected))
-                task_status.started(None)
-
-        connection = await self._nursery.start(live)
-        if connection is None:
-            raise refused[0]
-        return MemorySocket(connection, stream)
-
-    def connect_raw(self, capacity: int = CAPACITY) -> PipeStream:
+    def connect_raw(self, capacity: int | None = None) -> PipeStream:
         """A connection on which nothing was said yet."""
-        ours, theirs = pipe_pair(capacity)
+        ours, theirs = pipe_pair(capacity or self.capacity)
         self._nursery.start_soon(self.server.serve, theirs)
         return ours
 
@@ -329,6 +170,24 @@ class DirectServer(_TestServer):
         tenant = tenant_of(f"Bearer {key}" if key is not None else None, config)
         shape = SHAPES.get(beta) if beta else None
         return DirectSocket(self.engine, tenant, limit or config.outbox_bytes, continuation=shape)
+
+
+Result = TypeVar("Result")
+LONG: Final = 200_000.0
+"""Longer than the longest deadline of a server, which is a day."""
+
+
+def virtually(main: Callable[[], Awaitable[Result]], *instruments: trio.abc.Instrument) -> Result:
+    """Run ``main`` in virtual time: whenever all tasks wait, the clock jumps to the next deadline.
+
+    Raises ``TooSlowError`` when it takes ``LONG`` seconds: a test that waits for what never comes must not jump for ever.
+    """
+
+    async def within_reason() -> Result:
+        with trio.fail_after(LONG):
+            return await main()
+
+    return trio.run(within_reason, clock=trio.testing.MockClock(autojump_threshold=0), instruments=instruments)
 
 
 @asynccontextmanager

@@ -52,6 +52,7 @@ class FrameStream:
         "_buffer",
         "_close_seconds",
         "_closing",
+        "_full",
         "_idle",
         "_on_drained",
         "_raw",
@@ -69,6 +70,9 @@ class FrameStream:
         self._writing = 0
         self._wake = trio.Event()
         self._idle = trio.lowlevel.ParkingLot()
+        self._full = False
+        """Whether the kernel has not taken all of a write: until the writer has got rid of the rest, nobody else writes. Whatever
+        room there is would be filled with crumbs, which a slow receiver's window drowns in."""
         self._closing = False
         self._broken = False
         self._on_drained: Callable[[], None] = _nothing
@@ -106,9 +110,10 @@ class FrameStream:
 
     def flush(self) -> None:
         """Write now what the kernel takes without waiting, and leave the rest to the writer; never blocks."""
-        if self._writing or not self._buffer or self._broken:
+        if self._full or self._writing or not self._buffer or self._broken:
             return
         sent = self._write_some()
+        self._full = sent < len(self._buffer)
         if sent:
             del self._buffer[:sent]
             self._on_drained()
@@ -171,6 +176,7 @@ class FrameStream:
                 self._writing = 0
                 self._idle.unpark_all()
             self._on_drained()
+        self._full = False
 
     async def _send(self, data: bytearray) -> None:
         with trio.move_on_after(self._send_seconds, shield=True) as scope:

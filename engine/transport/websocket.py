@@ -63,6 +63,7 @@ class Socket:
         "_connection",
         "_expires",
         "_frames",
+        "_outbox",
         "_over",
         "_parts",
         "_peer",
@@ -71,10 +72,17 @@ class Socket:
     )
 
     def __init__(
-        self, connection: Connection, frames: FrameStream, peer: Peer, scope: trio.CancelScope, config: Config
+        self,
+        connection: Connection,
+        frames: FrameStream,
+        outbox: Outbox,
+        peer: Peer,
+        scope: trio.CancelScope,
+        config: Config,
     ) -> None:
         self._connection = connection
         self._frames = frames
+        self._outbox = outbox
         self._peer = peer
         self._scope = scope
         self._config = config
@@ -136,7 +144,7 @@ class Socket:
         return True
 
     def _take(self, event: Message[Any]) -> bool:
-        """Take a message, or a part of one; false if it is too long."""
+        """Take a message, or a part of one; false if it is too long, or if the peer asks and asks and reads no answers."""
         self._size += len(event.data)
         if self._size > HARD_FRAME_BYTES:
             self._frames.close(1009, f"a message has at most {HARD_FRAME_BYTES} bytes")
@@ -144,13 +152,13 @@ class Socket:
         if event.message_finished and not self._parts:
             self._size = 0
             self._peer.handle(event.data)
-            return True
+            return not self._outbox.overrun
         self._parts.append(event.data)
         if event.message_finished:
             whole = event.data[:0].join(self._parts)
             self._parts, self._size = [], 0
             self._peer.handle(whole)
-        return True
+        return not self._outbox.overrun
 
     def _answer_close(self, event: CloseConnection) -> None:
         """The peer closes; or has broken the rules, and is told which: RFC 6455, section 7.1.7."""
@@ -183,7 +191,7 @@ async def serve_websocket(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.write)
             peer = make_peer(outbox)
-            socket = Socket(connection, frames, peer, nursery.cancel_scope, config)
+            socket = Socket(connection, frames, outbox, peer, nursery.cancel_scope, config)
             sockets.add(socket)
             try:
                 await socket.read()
@@ -202,7 +210,7 @@ def shake_hands(data: bytes) -> tuple[Connection | None, bytes]:
 
     What follows the request was sent by a client that did not wait for the answer; it is not lost.
     """
-    head, border, rest = data.partition(b"\\r\\n\\r\\n")
+    head, border, rest = data.partition(b"\r\n\r\n")
     handshake = H11Handshake(ConnectionType.SERVER)
     try:
         handshake.receive_data(head + border)

@@ -7,17 +7,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 from click.testing import CliRunner, Result
 
 from engine import cli
+from engine.account import Shape
 from engine.client import Event
-from engine.lab.demo import reading, run, task
+from engine.lab.demo import beside, reading, run, task
 from engine.lab.demo.agent import INSTRUCTIONS, make_tools
 from engine.lab.demo.lines import Lines, Screen
 from engine.lab.demo.model import Answer, Ask, Mind, MindModel, Turn
@@ -58,8 +60,10 @@ class Recorder(run.Nobody):
         return [call["name"] for call in self.calls]
 
 
-async def demonstrate(seed: int, audience: run.Audience | None = None, *, keep: bool = False) -> run.Report:
-    return await run.demo(seed=seed, tokens_per_second=None, keep=keep, audience=audience or run.Nobody())
+async def demonstrate(
+    seed: int, audience: run.Audience | None = None, shapes: Sequence[Shape] = ("append",)
+) -> Sequence[run.Report]:
+    return await run.demo(seed=seed, tokens_per_second=None, keep=False, audience=audience or run.Nobody(), shapes=shapes)
 
 
 # ---- the whole
@@ -80,7 +84,7 @@ PATHS = {
 @pytest.mark.parametrize("seed", PATHS)
 async def test_each_bug_is_mended_over_one_response_on_its_own_path(seed: int) -> None:
     recorder = Recorder()
-    report = await demonstrate(seed, recorder)
+    (report,) = await demonstrate(seed, recorder)
     path = PATHS[seed].split() + ["shell"] * HAS_GIT
     assert [next(part for part in name.split("_") if part in path) for name in recorder.names] == path
     assert report.tests_passed
@@ -93,6 +97,41 @@ async def test_each_bug_is_mended_over_one_response_on_its_own_path(seed: int) -
     assert types.count("response.file_search_call.completed") >= 1
     assert 0 < report.tokens_rendered < report.tokens_rerendering
     assert report.bytes_down > report.bytes_up > 0
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+async def test_the_shapes_do_the_same_with_more_responses(seed: int) -> None:
+    recorders: list[Recorder] = []
+
+    class Audience(run.Nobody):
+        def begin(self, shape: Shape, repository: task.Repository, url: str) -> None:
+            recorders.append(Recorder())
+
+        def event(self, event: Event) -> None:
+            recorders[-1].event(event)
+
+        def result(self, call: Mapping[str, Any], output: Mapping[str, Any], seconds: float) -> None:
+            recorders[-1].result(call, output, seconds)
+
+    reports = await demonstrate(seed, Audience(), run.SHAPES)
+    append, create, http = reports
+    turns = len(PATHS[seed].split()) + HAS_GIT + 1
+    assert [report.shape for report in reports] == ["append", "create", "http"]
+    assert [report.responses for report in reports] == [1, turns, turns]
+    assert [report.parks for report in reports] == [turns - 1, 0, 0]
+    assert [report.stage_runs for report in reports] == [dict.fromkeys(STAGES, report.responses) for report in reports]
+    assert all(report.tests_passed for report in reports)
+    assert all(min(report.seconds.values()) > 0 for report in reports)
+    # They work at the same place, one after the other, so that what the tools say is the same, to the token.
+    assert append.tokens_rendered == create.tokens_rendered == http.tokens_rendered
+    assert append.tokens_rerendering == create.tokens_rerendering == http.tokens_rerendering
+    assert append.bytes_up < min(create.bytes_up, http.bytes_up)
+    assert append.bytes_down < min(create.bytes_down, http.bytes_down)
+    for recorder in recorders[1:]:
+        assert recorder.names == recorders[0].names
+        types = [frame["type"] for frame in recorder.events]
+        assert types.count("response.completed") == types.count("response.created") == turns
+        assert "response.done" not in types
 
 
 def test_each_case_has_its_path() -> None:
@@ -112,7 +151,7 @@ async def test_hosted_and_client_calls_run_side_by_side() -> None:
 async def test_without_git_there_is_no_history_and_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "GIT", "no-such-git")
     recorder = Recorder()
-    report = await demonstrate(4, recorder)
+    (report,) = await demonstrate(4, recorder)
     assert report.tests_passed
     assert report.parks >= 5
     assert recorder.names[-1] == "shell"
@@ -123,9 +162,12 @@ def test_rendering_anew_is_the_whole_prompt_of_each_turn() -> None:
     output = FunctionCallOutput(call_id="call_1", output="text of a")
     context = (USER, FOUND, CALLED, output, Message(role="assistant", content=(OutputText(text="done"),)))
     response = Response(id="resp_1", created_at=0, model="mender", status="completed")
-    stored = Stored(tenant="everybody", response=response, context=context, input=(USER, output), stops=(3, 5))
+    whole = Stored(tenant="everybody", response=response, items=context, input=(USER, output), stops=(3, 5))
     prompts = [render_prompt(INSTRUCTIONS, (), context[:end]) for end in (1, 4)]
-    assert run.rerendering(stored, ()) == sum(map(len, prompts))
+    assert run.rerendering([whole], ()) == sum(map(len, prompts))
+    first = Stored(tenant="everybody", response=response, items=context[:3], input=(USER,), stops=(3,))
+    second = Stored(tenant="everybody", response=response, items=context[3:], input=(output,), stops=(2,))
+    assert run.rerendering([first, second], ()) == run.rerendering([whole], ())
 
 
 # ---- the tools misbehave
@@ -420,6 +462,7 @@ async def test_a_missing_answer_is_a_failure() -> None:
 
 
 KEYS = (
+    "shape",
     "responses",
     "parks",
     "stage_runs",
@@ -436,21 +479,83 @@ def invoke(*options: str, width: int = 80) -> Result:
     return CliRunner().invoke(cli.main, ["demo", "--tokens-per-second", "100000", *options], env={"COLUMNS": str(width)})
 
 
-def test_json_is_one_object_with_these_keys_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", run.SHAPES)
+def test_json_is_one_object_with_these_keys_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    result = invoke("--json")
+    result = invoke("--json", "--shape", shape)
     assert result.exit_code == 0, result.output
     report = json.loads(result.output)
     assert tuple(report) == KEYS
+    assert report["shape"] == shape
     assert tuple(report["stage_runs"]) == STAGES
     assert tuple(report["seconds"]) == ("sampling", "parked", "engine")
     assert report["tests_passed"] is True
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_screen_tells_the_story_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_is_a_line_for_each_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = invoke("--json", "--keep", "--seed", "4")
+    assert result.exit_code == 0, result.output
+    reports = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [tuple(report) for report in reports] == [KEYS] * 3
+    assert [report["shape"] for report in reports] == list(run.SHAPES)
+    (folder,) = tmp_path.iterdir()
+    assert result.stderr.splitlines() == [f"kept {folder / shape}" for shape in run.SHAPES]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(run.SHAPES)
+
+
+@pytest.mark.parametrize("fails_in", [*run.SHAPES, None])
+def test_the_exit_status_tells_of_every_shape(monkeypatch: pytest.MonkeyPatch, fails_in: Shape | None) -> None:
+    async def rollout(repository: task.Repository, *, shape: Shape, **_: Any) -> run.Report:
+        await trio.lowlevel.checkpoint()
+        numbers = dict.fromkeys(("responses", "parks", "tokens_rendered", "tokens_rerendering", "bytes_up", "bytes_down"), 1)
+        return run.Report(shape=shape, tests_passed=shape != fails_in, stage_runs={}, seconds={}, **numbers)
+
+    monkeypatch.setattr(run, "rollout", rollout)
+    result = invoke("--json")
+    assert [json.loads(line)["tests_passed"] for line in result.output.splitlines()] == [
+        shape != fails_in for shape in run.SHAPES
+    ]
+    assert result.exit_code == (0 if fails_in is None else 1)
+
+
+def test_side_by_side_one_is_live_and_a_table_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     result = invoke("--seed", "0", "--keep")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    turns = len(PATHS[0].split()) + HAS_GIT + 1
+    assert [line.split()[0] for line in lines if line.startswith("╭─ ")] == ["╭─"]
+    chains = [at for at, line in enumerate(lines) if line.strip() == " ".join(["╭─╮"] * turns)]
+    assert [lines[at - 1].split(":")[0] for at in chains] == ["create", "http"]
+    table = {line[: beside.NAME_CELLS].rstrip(): line[beside.NAME_CELLS :].split() for line in lines[chains[-1] + 2 :]}
+    assert table[""] == ["append", "create", "http"]
+    assert table["Responses"] == ["1", str(turns), str(turns)]
+    assert table["stage runs, in full"] == [str(7 * count) for count in (1, turns, turns)]
+    assert len(set(table["tokens rendered"])) == 1
+    assert [name for name, _ in beside.ROWS if len(table[name]) != 3] == ["tests"]
+    assert " ".join(table["tests"]) == "all pass all pass all pass"
+    (folder,) = tmp_path.iterdir()
+    assert [line.split()[-1] for line in lines[-3:]] == [str(folder / shape) for shape in run.SHAPES]
+    assert max(len(line) for line in lines if str(tmp_path) not in line) < 80
+
+
+def test_a_shape_by_itself_is_shown_live() -> None:
+    result = invoke("--seed", "4", "--shape", "create")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    turns = len(PATHS[4].split()) + HAS_GIT + 1
+    assert [line[3:].split()[0] for line in lines if line.startswith(("╭", "├", "╰"))] == ["Response", "completed"] * turns
+    assert f"Responses   {turns}, one for each turn" in lines
+    assert f"stage runs  each {turns} times: validate, route, classify, render, classify_output," in lines
+
+
+def test_the_screen_tells_the_story_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result = invoke("--seed", "0", "--keep", "--shape", "append")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     story = [line[3:].split()[0] for line in lines if line.startswith(("╭", "├", "╰"))]
@@ -459,25 +564,31 @@ def test_the_screen_tells_the_story_in_80_columns(tmp_path: Path, monkeypatch: p
     assert f"Responses   1, parked and resumed {parks} times" in lines
     assert "tests       all pass" in lines
     assert "\x1b" not in result.output
-    (kept,) = tmp_path.iterdir()
+    kept = next(tmp_path.iterdir()) / "append"
     assert lines[-1] == f"kept        {kept}"
-    assert max(len(line) for line in lines if str(kept) not in line) < 80
+    assert max(len(line) for line in lines if str(kept.parent) not in line) < 80
     assert (kept / "practice/goals.py").read_text() == FILES["practice/goals.py"]
 
 
-async def test_a_signal_cancels_and_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("shape", "kind"), [("append", "response.done"), ("create", "response.completed")])
+async def test_a_signal_cancels_and_nothing_is_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape, kind: str
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     class Killer(run.Nobody):
         def event(self, event: Event) -> None:
-            if event.type == "response.done":
+            if event.type == kind:
                 signal.raise_signal(signal.SIGTERM)
 
-    assert await run.until_signal(partial(demonstrate, 0, Killer())) is None
+    assert await run.until_signal(partial(demonstrate, 0, Killer(), [shape])) is None
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_who_looks_on_may_fail_and_its_error_comes_out_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("shape", ["append", "create"])
+async def test_who_looks_on_may_fail_and_its_error_comes_out_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: Shape
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     class Gone(run.Nobody):
@@ -485,7 +596,7 @@ async def test_who_looks_on_may_fail_and_its_error_comes_out_as_it_is(tmp_path: 
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        await run.until_signal(partial(demonstrate, 0, Gone()))
+        await run.until_signal(partial(demonstrate, 0, Gone(), [shape]))
     assert list(tmp_path.iterdir()) == []
 
 

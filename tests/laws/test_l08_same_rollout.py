@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,12 +49,16 @@ quotes = st.sampled_from(["{{output}}", "so: {{output_of:t0}}!", "found {{output
 waits: st.SearchStrategy[Json] = st.sampled_from([{}, {}, {"wait": False}])
 
 
+searches: st.SearchStrategy[Json] = st.sampled_from(["notes", "🎹"]).map(
+    lambda word: {"name": HOSTED, "arguments": {"query": word}}
+)
+
+
 def calls(hosted: bool) -> st.SearchStrategy[Json]:
     names = st.sampled_from(["read", "t0", "nobody"])
     arguments = st.sampled_from(["{}", '{"path":"é/🎹.txt"}', "not json", '{ "n":  1.0}'])
     own = st.fixed_dictionaries({"name": names, "arguments": arguments})
-    search = st.sampled_from(["notes", "🎹"]).map(lambda word: {"name": HOSTED, "arguments": {"query": word}})
-    return st.one_of(own, own, search) if hosted else own
+    return st.one_of(own, own, searches) if hosted else own
 
 
 def steps(hosted: bool, depth: int = 1) -> st.SearchStrategy[Json]:
@@ -67,6 +72,9 @@ def steps(hosted: bool, depth: int = 1) -> st.SearchStrategy[Json]:
         st.builds(lambda some: {"calls": some}, st.lists(one, min_size=1, max_size=3)),
         st.sampled_from([{"wait": True}, {"stop": "end"}]),
     ]
+    if hosted:  # both kinds in one batch, in either order
+        both = st.tuples(calls(False), searches).flatmap(st.permutations)
+        leaves += [st.builds(lambda some, more: {"calls": [*some, *more]}, both, st.lists(one, max_size=2))] * 2
     if not depth:
         return st.one_of(leaves)
     inner = st.lists(steps(hosted, depth - 1), min_size=1, max_size=2)
@@ -93,6 +101,7 @@ def bodies(draw: st.DrawFn, hosted: bool) -> Json:
     return {"model": "scripted", "input": [*before, user(program)], "tools": tools, **fields}
 
 
+sometimes_hosted = st.sampled_from([True, True, False])
 clients = st.builds(
     Client,
     st.lists(outputs, min_size=1, max_size=4),
@@ -116,7 +125,7 @@ def play_all(body: Json, client: Client, *, seconds: float = 0.0, named: bool = 
 
 
 @examples(60)
-@given(st.booleans().flatmap(bodies), clients, st.booleans())
+@given(sometimes_hosted.flatmap(bodies), clients, st.booleans())
 def test_l08_same_items(body: Json, client: Client, named: bool) -> None:
     """Whoever names the calls."""
     played = play_all(body, client, named=named)
@@ -135,7 +144,7 @@ def each_call_has_its_output(played: Played) -> bool:
 
 
 @examples(60)
-@given(st.booleans().flatmap(bodies), clients, st.sampled_from([0.0, 0.5]))
+@given(sometimes_hosted.flatmap(bodies), clients, st.sampled_from([0.0, 0.5]))
 def test_l08_usage_agrees(body: Json, client: Client, seconds: float) -> None:
     played = play_all(body, client, seconds=seconds)
     append = played["append"]
@@ -156,7 +165,7 @@ def test_l08_usage_agrees(body: Json, client: Client, seconds: float) -> None:
 
 
 @examples(60)
-@given(st.booleans().flatmap(bodies), clients, st.sampled_from([0.0, 0.5]))
+@given(sometimes_hosted.flatmap(bodies), clients, st.sampled_from([0.0, 0.5]))
 def test_l08_ids_of_one_rendering(body: Json, client: Client, seconds: float) -> None:
     played = play_all(body, client, seconds=seconds)
     wholes = {way: whole_rendering(played[way]) for way in ("append", *CHAINS)}
@@ -166,7 +175,7 @@ def test_l08_ids_of_one_rendering(body: Json, client: Client, seconds: float) ->
         assert len(one.lives) == len(one.responses)
         assert each_call_has_its_output(one)
         for life in one.lives:
-            assert life.ids_then == [list(rendered.ids) for rendered in life.given], "earlier ids have changed"
+            assert life.ids_then == [rendered.ids[:] for rendered in life.given], "earlier ids have changed"
             lived = lived_rendering(life, one)
             assert lived == whole[: len(lived)], way
         assert lived + left_unread(one) == whole, way
@@ -196,10 +205,12 @@ PROGRAM = [
 
 async def read(path: str) -> str:
     """Reads."""
+    await trio.lowlevel.checkpoint()
     return f"text of {path}"
 
 
 async def t0(input: str) -> str:  # noqa: A002 - the field's name
+    await trio.lowlevel.checkpoint()
     return f"took {input}"
 
 
@@ -221,8 +232,6 @@ async def test_l08_over_sockets() -> None:
             usage[f"{shape} {full}"] = sum(response["usage"]["output_tokens"] for response in chain.responses)
             assert len(chain.responses) == 3
     expected = [bare(item) for item in items["append"]]
-    assert [item["type"] for item in expected] == [
-        "reasoning", "function_call", "function_call", "custom_tool_call", "message"
-    ]
+    assert [item["type"] for item in expected] == ["reasoning", "function_call", "function_call", "custom_tool_call", "message"]
     assert {name: [bare(item) for item in some] for name, some in items.items()} == dict.fromkeys(items, expected)
     assert set(usage.values()) == {usage["append"]}

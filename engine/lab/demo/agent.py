@@ -1,9 +1,10 @@
-"""The coding agent: a prompt, the local tools and a hosted search, and one run of the client. It does not know the shape."""
+"""The coding agent: a prompt, the local tools and a hosted search, and one run of a client, in whichever shape."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import trio
 from attrs import frozen
 
 from protocol.codec import to_wire
@@ -11,7 +12,10 @@ from protocol.items import CallItem
 from tools.local import Shell, Workspace, local_tools
 from tools.spec import Outcome, Tool, ToolSpec
 
-from ...client import Client, Event, Result
+from ...account import Shape
+from ...chains import open_wire, run_chain
+from ...client import Event, connect
+from ...client_tools import Toolbox
 from .task import PROMPT, Repository
 
 INSTRUCTIONS: Final = (
@@ -48,13 +52,36 @@ def make_tools(repository: Repository) -> dict[str, Tool]:
     return {**tools, "shell": Shell(workspace, env=repository.environment)}
 
 
-async def work(client: Client, model: str, tools: Mapping[str, Tool], on_event: Callable[[Event], object]) -> Result:
-    """Let ``model`` do the task. Raises as ``Client.run`` does; cancelled, tools and Response are cancelled."""
-    return await client.run(
-        model=model,
-        instructions=INSTRUCTIONS,
-        input=PROMPT,
-        tools=tools,
-        tool_definitions=(FILE_SEARCH,),
-        on_event=on_event,
-    )
+@frozen(kw_only=True)
+class Work:
+    """What came back: each Response as its terminal event has it. ``seconds`` are from the first create to the last event."""
+
+    responses: Sequence[Mapping[str, Any]]
+    bytes_up: int
+    bytes_down: int
+    """Payload of frames, or bodies."""
+    seconds: float
+
+
+async def work(
+    url: str, shape: Shape, model: str, tools: Mapping[str, Tool], on_event: Callable[[Event], object] = lambda _: None
+) -> Work:
+    """Let ``model`` do the task, at the server with this URL.
+
+    Raises ``RolloutError``, ``ConnectionLost``, ``OSError``, and what ``on_event`` raises. Cancelled, tools and Response are
+    cancelled.
+    """
+    toolbox = Toolbox(tools, (FILE_SEARCH,))
+    task = {"type": "message", "role": "user", "content": PROMPT}
+    body: dict[str, Any] = {"model": model, "instructions": INSTRUCTIONS, "input": [task]}
+    started = trio.current_time()
+    if shape == "append":
+        async with connect(url) as client:
+            result = await client.run(**body, tools=tools, tool_definitions=(FILE_SEARCH,), on_event=on_event)
+        up, down, responses = result.bytes_up, result.bytes_down, [result.response]
+    else:
+        async with open_wire(url, shape) as wire:
+            body["tools"] = toolbox.definitions
+            chain = await run_chain(wire, body, answer=toolbox.answer, on_event=lambda frame: on_event(Event(frame)))
+        up, down, responses = wire.bytes_up, wire.bytes_down, [*chain.responses]
+    return Work(responses=responses, bytes_up=up, bytes_down=down, seconds=trio.current_time() - started)

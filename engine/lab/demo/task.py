@@ -105,13 +105,16 @@ _GIT: Final = {
 
 
 def make(root: Path, seed: int) -> Repository:
-    """Write the repository into the empty folder ``root``, and commit it if there is a git. Blocks; raises ``OSError``."""
+    """Write the repository into ``root``, an empty folder or none yet, and commit it if there is a git.
+
+    Blocks; raises ``OSError``.
+    """
     bugs = case(seed)
     texts = dict(FILES)
     for bug in bugs:
         texts[bug.path] = bug.plant(texts[bug.path])
     for path, text in texts.items():
-        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
     bare = Repository(root, bugs, has_git=False)
     return Repository(root, bugs, has_git=_commit(root, bare.environment))

@@ -1,13 +1,13 @@
-"""Shows the demo live: one bar down the screen is the Response.
+"""Shows the demo live: a bar down the screen is a Response.
 
-The bar is whole where the model samples, and broken where the loop is parked and waits for the agent's tools. What is beside
-it happens as it is shown. It only ever adds lines, so it is the same on a terminal, in a pipe and in a log; colours and
-Unicode are used where there are any.
+The bar is whole where the model samples, and broken where the loop is parked and waits for the agent's tools; where a rollout
+is a chain of Responses, each has its own, and the tools run between them. What is beside it happens as it is shown. It only
+ever adds lines, so it is the same on a terminal, in a pipe and in a log; colours and Unicode are used where there are any.
 """
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from rich.text import Text
 from protocol.client import Acknowledged
 from protocol.codec import encode, parse
 
+from ...account import Shape
 from ...client import Event
 from ...stages.counters import STAGES
 from .lines import Lines, Screen, speaks_unicode
@@ -44,17 +45,25 @@ class Marks:
     dot: str = "·"
     whole: str = "━"
     broken: str = "╍"
+    short: tuple[str, str] = ("╭─", "╮ ")
+    """A Response of a chain, as its beginning and its end, where there is one line for all."""
 
 
-PLAIN: Final = Marks("+-", "| ", "+-", ": ", "+-", "+-", ">", "-", "=", ":")
+PLAIN: Final = Marks("+-", "| ", "+-", ": ", "+-", "+-", ">", "-", "=", ":", ("+-", "+ "))
 """Those of ASCII."""
+
+SHAPES_TOLD: Final[Mapping[Shape, str]] = {
+    "append": "append: one Response, which parks while the agent's tools run",
+    "create": "create: a Response for each turn, over one WebSocket",
+    "http": "http: a Response for each turn, each a POST of its own",
+}
 
 
 class JsonView(Nobody):
-    """Prints the report as one JSON object, and nothing else; where the repository was kept, on standard error."""
+    """Prints the reports as JSON, an object a line, and nothing else; where repositories were kept, on standard error."""
 
     def end(self, report: Report, kept: Path | None) -> None:
-        """It is over."""
+        """It is over in one shape."""
         if kept:
             sys.stderr.write(f"kept {kept}\n")
         sys.stdout.write(encode(report.as_json()).decode() + "\n")
@@ -62,15 +71,14 @@ class JsonView(Nobody):
 
 
 class LiveView:
-    """An ``Audience`` that prints."""
+    """An ``Audience`` that prints all that happens in one shape, and a summary."""
 
     def __init__(self, seed: int) -> None:
         self._console = Screen(highlight=False)
-        if not speaks_unicode(self._console):
-            sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
-        self._marks = Marks() if speaks_unicode(self._console) else PLAIN
+        self._marks = marks_for(self._console)
         self._lines = Lines(self._console)
         self._seed = seed
+        self._live = False
         self._parks = 0
         self._parked_at: float | None = None
         self._resumed_at: float | None = None
@@ -78,12 +86,17 @@ class LiveView:
 
     # ---- what happens
 
-    def begin(self, repository: Repository, url: str) -> None:
+    def begin(self, shape: Shape, repository: Repository, url: str) -> None:
         """The heading, and what the user says."""
         git = "a git repository with one commit" if repository.has_git else "no git here, so it has no history"
         self._console.print(Text.assemble(("sostenuto demo", "bold"), f" {self._marks.dot} seed {self._seed}\n"))
         self._lines.facts(
-            (("repository", f"{repository.root}, {git}"), ("server", f"{url}, in this process"), ("user", PROMPT))
+            (
+                ("shape", SHAPES_TOLD[shape]),
+                ("repository", f"{repository.root}, {git}"),
+                ("server", f"{url}, in this process"),
+                ("user", PROMPT),
+            )
         )
         self._console.print()
 
@@ -107,11 +120,12 @@ class LiveView:
     def end(self, report: Report, kept: Path | None) -> None:
         """The summary."""
         passed = Text("all pass", "bold green") if report.tests_passed else Text("they do not all pass", "bold red")
+        parked = f"parked and resumed {report.parks} times" if report.shape == "append" else "one for each turn"
         self._console.print()
         self._lines.facts(
             (
                 ("tests", passed),
-                ("Responses", f"{report.responses}, parked and resumed {report.parks} times"),
+                ("Responses", f"{report.responses}, {parked}"),
                 ("stage runs", _stages(report.stage_runs)),
                 ("tokens", self._tokens(report)),
                 ("bytes", f"{report.bytes_up:,} up, {report.bytes_down:,} down"),
@@ -120,9 +134,13 @@ class LiveView:
             )
         )
 
+    def all_ended(self, reports: Sequence[Report]) -> None:
+        """All was said."""
+
     # ---- events
 
     def _created(self, frame: Mapping[str, Any]) -> None:
+        self._live = True
         self._edge(self._marks.begin, Text.assemble(("Response ", "bold"), (frame["response"]["id"], "dim")))
 
     def _item_added(self, frame: Mapping[str, Any]) -> None:
@@ -165,7 +183,8 @@ class LiveView:
         response = frame["response"]
         style = "bold green" if response["status"] == "completed" else "bold red"
         why = (response["error"] or {}).get("message") or (response["incomplete_details"] or {}).get("reason") or ""
-        self._edge(self._marks.end, Text.assemble((response["status"], style), f" {why}"))
+        self._edge(self._marks.end, Text.assemble((response["status"], style), f" {why}".rstrip()))
+        self._live = False
 
     def _show_resumed(self) -> None:
         if not self._told or self._parked_at is None:
@@ -177,6 +196,8 @@ class LiveView:
     # ---- lines
 
     def _bar(self) -> Text:
+        if not self._live:
+            return Text("  ")
         return Text(self._marks.parked, "yellow") if self._told else Text(self._marks.sampling, "green")
 
     def _edge(self, mark: str, text: Text) -> None:
@@ -203,7 +224,7 @@ class LiveView:
         """The time, and a bar in the same hand as the one beside the events."""
         parts = (
             ("sampling", "sampling", self._marks.whole, "green"),
-            ("parked", "parked", self._marks.broken, "yellow"),
+            ("parked", "parked" if report.shape == "append" else "between Responses", self._marks.broken, "yellow"),
             ("engine", "in the engine", self._marks.whole, "cyan"),
         )
         everything = sum(report.seconds.values()) or 1.0
@@ -228,12 +249,22 @@ _SHOWN: Final = {
     "response.failed": LiveView._ended,
 }
 
+
+def marks_for(console: Screen) -> Marks:
+    """The marks that ``console`` can show; other characters that it can't are replaced from here on."""
+    if speaks_unicode(console):
+        return Marks()
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    return PLAIN
+
+
 # ---- counts, calls and results, shortly
 
 
 def _stages(runs: Mapping[str, int]) -> str:
-    if set(runs.values()) == {1}:
-        return f"each once: {', '.join(STAGES)}"
+    if len(set(runs.values())) == 1:
+        times = runs[STAGES[0]]
+        return f"each {'once' if times == 1 else f'{times} times'}: {', '.join(STAGES)}"
     return ", ".join(f"{stage} {runs[stage]}" for stage in STAGES)
 
 

@@ -1,0 +1,58 @@
+"""The big machine: whole conversations with a server in virtual time, every frame checked as it comes.
+
+``SOSTENUTO_EXAMPLES=5000 pytest tests/laws/test_machine.py`` plays it at length.
+"""
+
+from hypothesis import given
+
+from engine.config import Config
+from engine.testing import FakeSearch, direct_server, memory_server, virtually
+from protocol.conformance.machine import play
+from protocol.conformance.moves import Conversation
+from protocol.conformance.profile import examples
+from protocol.conformance.strategies import conversations
+
+CONFIG = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)
+SMALL = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, outbox_bytes=700)
+"""Some four events: readers fall behind at once."""
+
+
+@examples(150, big=True)
+@given(conversations(hosted=True))
+def test_machine(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with direct_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            await play(conversation, server, books=server)
+
+    virtually(main)
+
+
+@examples(50, big=True)
+@given(conversations(hosted=True))
+def test_machine_over_websockets(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with memory_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            await play(conversation, server, books=server)
+
+    virtually(main)
+
+
+@examples(50, big=True)
+@given(conversations(hosted=True))
+def test_machine_with_slow_readers(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with direct_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            await play(conversation, server, books=server)
+
+    virtually(main)
+
+
+@examples(30, big=True)
+@given(conversations(hosted=True))
+def test_machine_over_a_narrow_network(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with memory_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            server.capacity = 500
+            await play(conversation, server, books=server)
+
+    virtually(main)
