@@ -57,8 +57,8 @@ def test_l16_the_hard_limit_closes_and_the_response_lives_on() -> None:
             await socket.send(create({"call": {"name": "a"}}, {"say": "done"}))
             frames = await socket.until("response.done")
             (one,) = calls_in(frames)
+            await socket.send("x" * (HARD_FRAME_BYTES + 1))
             with pytest.raises(Closed):
-                await socket.send("x" * (HARD_FRAME_BYTES + 1))
                 await socket.receive()
             assert socket.close_code == 1009
             await other.send({"type": "response.attach", "response_id": frames[0]["response"]["id"]})
