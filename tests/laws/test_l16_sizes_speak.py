@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from engine.config import Config
 from engine.testing import append, calls_in, create, memory_server, result, virtually
 from protocol.conformance.transport import Closed
 from protocol.limits import APPEND_ITEMS, HARD_FRAME_BYTES, SOFT_FRAME_BYTES
