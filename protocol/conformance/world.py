@@ -261,6 +261,9 @@ class World:
             if request.append and set(request.append.call_ids) == call_ids and ACCEPTED in request.answers.codes:
                 request.answers = Answers(frozenset({ACCEPTED}), frozenset({duplicate}))
                 return
+        heard = (one for one, (given, _) in self._given.items() if one.client is client and "append" in given)
+        if not any(one.append and set(one.append.call_ids) == call_ids for one in heard):
+            raise self.fail("L5", f"{client.name} was told {frame['append']}, which was not to be accepted")
 
     def _hear_attached(self, client: Client, frame: Frame) -> None:
         lane, response_id, epoch = frame.get("stream_id"), frame.get("response_id"), frame.get("epoch")

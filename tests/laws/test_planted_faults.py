@@ -27,7 +27,7 @@ from protocol.errors import ProtocolError
 from protocol.items import FunctionCallOutput, Item, OutputOfCall
 from protocol.lifecycle import Phase
 
-EXAMPLES = 400
+EXAMPLES = 2500
 """Each fault must be found within so many conversations."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
