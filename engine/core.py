@@ -107,7 +107,8 @@ class Engine:
         self.closing = True
         config = self.services.config
         with trio.move_on_after(config.grace_seconds):
-            while self._starting or any(one.phase is Phase.SAMPLING for one in self.live.values()):
+            # Polled: once in a server's life, this does not make each start and each park of a Response tell the engine.
+            while self._starting or any(one.phase is Phase.SAMPLING for one in self.live.values()):  # noqa: ASYNC110
                 await trio.sleep(0.02)
         for rollout in list(self.live.values()):
             rollout.stop("server_shutdown")

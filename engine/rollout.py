@@ -171,7 +171,7 @@ class Rollout(Lifespan):
             limit = self._config.context_bytes
             raise ProtocolError("message_too_large", f"input: the Response would hold more than {limit} bytes", "input")
         accepted = self._inbox.apply(request, self.stages.screen)
-        self._held_bytes += 0 if accepted.append.duplicate else size
+        self._held_bytes += size  # of duplicates too: each leaves an acknowledgement in the log
         self.emit(accepted)
         self._flush(but=None if epoch is None else self._controller)
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:

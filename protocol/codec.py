@@ -154,7 +154,7 @@ def encode_run(run: DeltaRun) -> bytes:
 
 
 def encode_text(text: str) -> bytes:
-    """A string as JSON; raises ``ValueError`` for a lone surrogate."""
+    """A string as JSON; raises ``TypeError`` for a lone surrogate."""
     return orjson.dumps(text)
 
 

@@ -223,7 +223,7 @@ class AppendAccepted:
 
 @frozen
 class AppendAnswer:
-    """What ``response.append.accepted`` says, to a client that is not attached: it does not hear the log, so it has no number."""
+    """What ``response.append.accepted`` says to a client that is not attached: it does not hear the log, so has no number."""
 
     type: ClassVar[str] = "response.append.accepted"
     response_id: str

@@ -7,7 +7,7 @@ from .clients import ClientSocket, DirectSocket, open_websocket
 from .frames import append, calls_in, create, numbered, result, user
 from .models import HANG, Delay, FakeModel, RecordingModel, call, say, stop, think, wait
 from .pipes import PipeStream, pipe_pair
-from .servers import DirectServer, MemoryServer, direct_server, make_services, memory_server, virtually
+from .servers import DirectServer, MemoryServer, direct_server, eventually, make_services, memory_server, virtually
 from .sockets import SocketTransport, socket_transport
 from .sweep import Bomb, sweep
 from .tools import FakeSearch
@@ -30,6 +30,7 @@ __all__ = [
     "calls_in",
     "create",
     "direct_server",
+    "eventually",
     "make_services",
     "memory_server",
     "numbered",

@@ -74,10 +74,10 @@ class ClientSocket(_Frames):
     async def receive_text(self) -> str:
         """The next text frame; raises ``Closed``."""
         try:
-            message: str = await self._connection.get_message()
+            message = await self._connection.get_message()
         except ConnectionClosed:
             raise Closed from None
-        return message
+        return message if isinstance(message, str) else message.decode()
 
     async def drop(self) -> None:
         """Reset the connection."""
@@ -99,14 +99,15 @@ async def open_websocket(
     nursery: trio.Nursery, stream: trio.abc.Stream, host: str, headers: Headers, reset: Callable[[], None]
 ) -> ClientSocket:
     """Shake hands on ``stream``; raises ``ConnectionRejected``. The library's reader runs in ``nursery``."""
+    below: Any = stream  # the library takes any stream, and says that it wants a socket's
     refused: list[ConnectionRejected] = []
 
-    async def live(*, task_status: trio.TaskStatus[WebSocketConnection | None]) -> None:
+    async def live(*, task_status: trio.TaskStatus[WebSocketConnection | None] = trio.TASK_STATUS_IGNORED) -> None:
         try:
             async with trio.open_nursery() as inner:
                 connection = await wrap_client_stream(
                     inner,
-                    stream,
+                    below,
                     host,
                     PATH,
                     extra_headers=list(headers),
@@ -119,6 +120,8 @@ async def open_websocket(
             task_status.started(None)
         except* LocalProtocolError:
             pass  # the library's: a ping that comes after it has said that it closes
+        finally:
+            await trio.aclose_forcefully(stream)
 
     connection = await nursery.start(live)
     if connection is None:

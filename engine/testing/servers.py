@@ -144,9 +144,11 @@ class MemoryServer(_TestServer):
         """Of connections, where they don't say."""
         self._nursery = nursery
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until ``server.stop`` is called."""
-        await self.server.run((), task_status=task_status)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.server.run, ())
+            task_status.started()
         self.stopped.set()
 
     async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int = CAPACITY) -> ClientSocket:
@@ -190,6 +192,12 @@ def virtually(main: Callable[[], Awaitable[Result]], *instruments: trio.abc.Inst
     return trio.run(within_reason, clock=trio.testing.MockClock(autojump_threshold=0), instruments=instruments)
 
 
+async def eventually(condition: Callable[[], bool], every: float = 0.01) -> None:
+    """Wait until ``condition`` holds, in steps of ``every`` seconds."""
+    while not condition():  # noqa: ASYNC110 - whatever it is, it has no event
+        await trio.sleep(every)
+
+
 @asynccontextmanager
 async def memory_server(services: Services | None = None, **options: Any) -> AsyncIterator[MemoryServer]:
     """A server in memory; ``options`` are those of ``make_services``. At the end it stops gracefully, and raises its bugs."""
@@ -227,4 +235,4 @@ def _unwrapped() -> Iterator[None]:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
             error = error.exceptions[0]
-        raise error from None
+        raise error from None  # noqa: ASYNC123 - the group has this one exception only

@@ -29,23 +29,16 @@ class SocketTransport:
         self._port = parts.port or 80
         self._nursery = nursery
         self._quiet_seconds = quiet_seconds
-        self._streams: list[trio.SocketStream] = []
 
     async def connect(self, *, key: str | None = None, beta: str | None = None) -> ClientSocket:
         """A WebSocket; raises ``ConnectionRejected`` and ``OSError``."""
         stream = await trio.open_tcp_stream(self._host, self._port)
-        self._streams.append(stream)
 
         def reset() -> None:
             stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             stream.socket.close()
 
         return await open_websocket(self._nursery, stream, self._host, headers_for(key, beta), reset)
-
-    def close(self) -> None:
-        """Close what is open, without a word."""
-        for stream in self._streams:
-            stream.socket.close()
 
     async def settle(self) -> None:
         """Wait a moment. Nobody can know more of a server that is elsewhere."""
@@ -56,9 +49,5 @@ class SocketTransport:
 async def socket_transport(url: str) -> AsyncIterator[SocketTransport]:
     """A ``SocketTransport`` with the tasks that its sockets need."""
     async with trio.open_nursery() as nursery:
-        transport = SocketTransport(url, nursery)
-        try:
-            yield transport
-        finally:
-            transport.close()
-            nursery.cancel_scope.cancel()
+        yield SocketTransport(url, nursery)
+        nursery.cancel_scope.cancel()

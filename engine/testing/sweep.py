@@ -7,8 +7,8 @@
             ...
     steps = sweep(scenario)
 
-A step is a task's run from one checkpoint to the next, of any task, counted from ``arm`` on. Bombs are plain functions: they cut a
-connection, cancel a scope, cancel a Response. What must hold afterwards the scenario itself checks.
+A step is a task's run from one checkpoint to the next, of any task, counted from ``arm`` on. Bombs are plain functions: they
+cut a connection, cancel a scope, cancel a Response. What must hold afterwards the scenario itself checks.
 """
 
 from collections.abc import Awaitable, Callable
@@ -41,7 +41,7 @@ class Bomb(trio.abc.Instrument):
         """Nothing happens any more."""
         self._act = None
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:  # noqa: ARG002 - trio passes it by name or not
         """Trio's call."""
         if self._act is None:
             return

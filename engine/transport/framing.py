@@ -71,8 +71,8 @@ class FrameStream:
         self._wake = trio.Event()
         self._idle = trio.lowlevel.ParkingLot()
         self._full = False
-        """Whether the kernel has not taken all of a write: until the writer has got rid of the rest, nobody else writes. Whatever
-        room there is would be filled with crumbs, which a slow receiver's window drowns in."""
+        """Whether the kernel has not taken all of a write: until the writer has got rid of the rest, nobody else writes.
+        Whatever room there is would be filled with crumbs, which a slow receiver's window drowns in."""
         self._closing = False
         self._broken = False
         self._on_drained: Callable[[], None] = _nothing

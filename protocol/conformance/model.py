@@ -2,8 +2,8 @@
 
 It is a description, not an implementation: it knows nothing of tasks, queues or time. Two questions are all that it is asked.
 
-*What may the answer to this frame be?* (``Rollout.answers``) A Response is known by its events (``grammar.Trace``) and by what was
-sent to it. A frame is accepted when all of its items fit; else it is refused with the code of one that does not. While
+*What may the answer to this frame be?* (``Rollout.answers``) A Response is known by its events (``grammar.Trace``) and by what
+was sent to it. A frame is accepted when all of its items fit; else it is refused with the code of one that does not. While
 frames are under way, or events unread, more than one answer is possible, and ``hazy`` says so.
 
 *Is what came out what had to come out?* (``explain``) The items of a Response must be those that its script samples when it
@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from ..codec import canonical
 from ..grammar import Trace
 from ..items import OUTPUT_TYPE_OF
-from .script import Script
+from .script import Expected, Script
 
 Frame = dict[str, Any]
 ACCEPTED: Final = "accepted"
@@ -34,6 +34,8 @@ class Append:
     key: str | None = None
     number: int | None = None
     refused: bool = False
+    possible: bool = True
+    """Whether it might have been accepted, by what was known when it was sent."""
 
     @property
     def call_ids(self) -> list[str]:
@@ -72,8 +74,9 @@ class Rollout:
     """Of those that attached."""
     cancelled: bool = False
     """Whether a cancel was sent."""
-    lost: bool = False
-    """Whether an append was lost with its socket, so that nobody knows what became of it."""
+    muddled: bool = False
+    """Whether nobody could tell for sure which appends were acknowledged: one was lost with its socket, or several alike
+    were under way."""
 
     @property
     def id(self) -> str:
@@ -92,10 +95,10 @@ class Rollout:
         if self.ended:
             return Answers(frozenset({"response_not_active"}))
         before = [one for one in self.appends if append.key and one.key == append.key and one is not append]
-        if any(one.number is not None for one in before):
-            return Answers(frozenset({ACCEPTED, "response_not_active"} if hazy else {ACCEPTED}), frozenset({True}))
-        wrong = self._wrong(append)
         doubtful = {"response_not_active"} if hazy else set()
+        if any(one.number is not None for one in before):
+            return Answers(frozenset({ACCEPTED, *doubtful}), frozenset({True, not hazy}))
+        wrong = self._wrong(append)
         if wrong:
             return Answers(frozenset(wrong | doubtful))
         fresh = bool(append.messages) or not all(self.result(call_id) for call_id in append.call_ids)
@@ -119,9 +122,7 @@ class Rollout:
                 else:
                     held = self.result(item["call_id"]) or seen.setdefault(item["call_id"], item)
                     codes |= set() if same(held, item) else {"tool_output_conflict"}
-            elif (kind in OUTPUT_TYPE_OF and (call is None or not _echoes(item, call))) or (
-                kind == "message" and item.get("role") != "user"
-            ):
+            elif _is_false_echo(item, kind, call):
                 codes.add("echo_mismatch")
         return codes
 
@@ -268,7 +269,7 @@ class _Explanation:
         return None
 
 
-def matches(expected: Any, item: Mapping[str, Any], *, cut: bool = False) -> bool:
+def matches(expected: Expected, item: Mapping[str, Any], *, cut: bool = False) -> bool:
     """Whether ``item`` is what the script samples; of one that was ``cut``, as much as there is."""
     if item["type"] != expected.type or (expected.name is not None and item.get("name") != expected.name):
         return False
@@ -295,6 +296,12 @@ def text_of(output: str | Sequence[Frame]) -> str:
 def same(left: Frame, right: Frame) -> bool:
     """Whether two results are the same, whatever the order of their keys."""
     return canonical(left) == canonical(right)
+
+
+def _is_false_echo(item: Frame, kind: str, call: Mapping[str, Any] | None) -> bool:
+    if kind == "message":
+        return item.get("role") != "user"
+    return kind in OUTPUT_TYPE_OF and (call is None or not _echoes(item, call))
 
 
 def _echoes(item: Frame, call: Mapping[str, Any]) -> bool:

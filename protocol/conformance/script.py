@@ -1,10 +1,11 @@
 """What the ``scripted`` model says: its programs, interpreted without a server, as far as the machine generates them.
 
 The machine steers a server by programs that it puts into user messages, and foretells here what must come back. It knows
-``say`` (with ``{{output}}``), ``reason``, ``call``, ``calls``, ``wait``, ``if`` with ``contains``, ``repeat``, ``stop`` and ``fail``.
+``say`` (with ``{{output}}``), ``reason``, ``call``, ``calls``, ``wait``, ``if`` with ``contains``, ``repeat``, ``stop`` and
+``fail``.
 
-A ``Script`` is a place in a program. It is immutable: ``turn`` says what is sampled until the model stops, ``read`` where it then
-goes on when it has read outputs and messages. A message without a program is answered once the program is over.
+A ``Script`` is a place in a program. It is immutable: ``turn`` says what is sampled until the model stops, ``read`` where it
+then goes on when it has read outputs and messages. A message without a program is answered once the program is over.
 """
 
 import json

@@ -194,9 +194,20 @@ def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mov
     twice = st.builds(
         lambda who, number, which: [mv.Answer(0, number), settle, mv.Again(who, number, which), settle], by, rollout, call
     )
-    return st.one_of(
-        one.map(lambda move: [move]), one.map(lambda move: [move]), answer_all, reconnect, takeover, in_turn, stalled, twice
+    half = st.builds(
+        lambda kind, who, number, which: [
+            mv.Wrong(kind, who, number, which, True),
+            settle,
+            mv.Answer(0, number, split=True),
+            settle,
+        ],
+        st.sampled_from(_WRONG),
+        by,
+        rollout,
+        call,
     )
+    single = one.map(lambda move: [move])
+    return st.one_of(single, single, answer_all, reconnect, takeover, in_turn, stalled, twice, half)
 
 
 def conversations(**options: Any) -> st.SearchStrategy[mv.Conversation]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from .matrix import shows
 from .support.node import run_script
 from .support.npm import npm_packages
 from .support.served import Served, served
@@ -65,12 +66,18 @@ def check(result: dict[str, Any], server: Served, texts: list[str]) -> None:
     assert json.loads(echoed[0]) == json.loads(SPACED)
 
 
+@shows(
+    "AI SDK",
+    "http",
+    "`generateText`, `streamText`, by `@ai-sdk/openai` and `@ai-sdk/open-responses`: a rollout with parallel calls",
+)
 @pytest.mark.parametrize("how", ["generate", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_steps_with_parallel_calls(packages: Path, provider: str, how: str, tmp_path: Path) -> None:
     check(*await run(packages, tmp_path, provider, how, CALLS), ["The last one: sum 11."])
 
 
+@shows("AI SDK", "http", "reasoning and messages among the calls, `store: false`")
 @pytest.mark.parametrize("how", ["generate", "stream"])
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_steps_that_reason_and_speak(packages: Path, provider: str, how: str, tmp_path: Path) -> None:
@@ -78,6 +85,7 @@ async def test_steps_that_reason_and_speak(packages: Path, provider: str, how: s
     check(result, server, ["Both are added: sum 7.", "The last one: sum 11."])
 
 
+@shows("AI SDK", "http", "item references are refused, by name")
 async def test_references_to_items_are_refused_by_name(packages: Path, tmp_path: Path) -> None:
     """Unless it is told ``store: false``, the provider for OpenAI sends the ids of messages and reasoning instead of them."""
     result, _ = await run(packages, tmp_path, "openai", "generate", SPEAKS)

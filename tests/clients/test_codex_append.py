@@ -12,6 +12,7 @@ from uuid import uuid4
 import pytest
 from attrs import frozen
 
+from .matrix import shows
 from .support.codex import install_codex, run_codex
 from .support.relay import Relay, relay_to
 from .support.served import served
@@ -87,6 +88,10 @@ def outputs(ran: Ran) -> dict[str, str]:
     return {item["call_id"]: item["output"] for item in appended if item["type"] == "function_call_output"}
 
 
+@shows(
+    "Codex 0.98.0", "append", "`exec`: a rollout with its shell tool is one Response; each call sent again before its output"
+)
+@shows("Codex 0.104.0", "append", "`exec`: a rollout with its shell tool is one Response, as its header asks")
 async def test_without_a_program_it_runs_what_it_was_asked_to(codex: Path, version: str, tmp_path: Path) -> None:
     ran = await run(codex, version, tmp_path, "Say hi by running echo.")
     check_one_response(ran, appends=range(1, 2))
@@ -97,6 +102,8 @@ async def test_without_a_program_it_runs_what_it_was_asked_to(codex: Path, versi
     assert f"it printed:\n\n```\n{printed.strip()}\n```" in ran.answer
 
 
+@shows("Codex 0.98.0", "append", "calls side by side")
+@shows("Codex 0.104.0", "append", "calls side by side")
 async def test_it_runs_a_program_with_calls_side_by_side(codex: Path, version: str, tmp_path: Path) -> None:
     """Each command prints what stands in no prompt, so the answer can come from nowhere but the shell."""
     work = tmp_path / "work"

@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from attrs import frozen
 
+from .matrix import shows
 from .support.codex import NEW_FEATURES, install_codex, run_codex
 from .support.relay import Relay, relay_to
 from .support.served import served
@@ -107,6 +108,8 @@ def check_requests(ran: Ran, transport: str) -> None:
     assert inputs == sorted(set(inputs)), "each request has the whole history, and more"
 
 
+@shows("Codex 0.171.0", "create", "`exec`: a rollout with its shell tool; a warm-up (`generate: false`)")
+@shows("Codex 0.171.0", "http", "`exec`: a rollout with its shell tool; over to HTTP where an upgrade is refused (426)")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_without_a_program_it_runs_what_it_was_asked_to(codex: Path, transport: str, tmp_path: Path) -> None:
     ran = await run(codex, transport, tmp_path, "Say hi by running echo.")
@@ -115,6 +118,8 @@ async def test_without_a_program_it_runs_what_it_was_asked_to(codex: Path, trans
     assert "it printed:\n\n```\nhi\n```" in ran.answer
 
 
+@shows("Codex 0.171.0", "create", "calls side by side, by `previous_response_id`")
+@shows("Codex 0.171.0", "http", "calls side by side, with the whole history each time")
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_it_runs_a_program_with_calls_side_by_side(codex: Path, transport: str, tmp_path: Path) -> None:
     """Each command prints what stands in no prompt, so the answer can come from nowhere but the shell."""

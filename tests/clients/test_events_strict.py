@@ -322,7 +322,7 @@ FIELDS: Final[dict[str, Any]] = {
     "top_p": st.sampled_from([0.5, 1]),
     "store": st.just(True),
     "truncation": st.sampled_from(["auto", "disabled"]),
-    "service_tier": st.sampled_from(["auto", "default", "flex", "priority"]),
+    "service_tier": st.sampled_from(["auto", "default"]),
     "prompt_cache_key": st.just("key"),
     "safety_identifier": st.just("someone"),
     "include": st.just(["file_search_call.results"]),

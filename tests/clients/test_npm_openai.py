@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from .matrix import shows
 from .support.node import run_script
 from .support.npm import npm_packages
 from .support.served import served
@@ -61,6 +62,9 @@ def packages() -> Path:
     return npm_packages(f"openai-{OPENAI}", f"openai@{OPENAI}", f"ws@{WS}")
 
 
+@shows("openai npm", "http", "`create`, `create({stream: true})`, `stream()`: a rollout with parallel calls")
+@shows("openai npm", "http", "with the whole history each time, `store: false`, or by `previous_response_id`")
+@shows("openai npm", "create", "`ResponsesWS`: a rollout with parallel calls")
 @pytest.mark.parametrize("how", WAYS)
 async def test_a_rollout_with_parallel_calls(packages: Path, how: str, tmp_path: Path) -> None:
     prompt = json.dumps({"program": STEPS})
@@ -82,6 +86,9 @@ async def test_without_a_program_it_calls_what_the_message_names(packages: Path,
     assert "error: it failed" in result["texts"][-1]
 
 
+@shows("openai npm", "http", "`retrieve`, as JSON and as a stream; `inputItems`, `delete`; `background: true`")
+@shows("openai npm", "http", "`models`, `inputTokens.count`, `compact`; errors")
+@shows("openai npm", "create", "errors")
 async def test_errors_and_the_other_endpoints(packages: Path, tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         result = await run_script("openai_errors.mjs", packages, tmp_path, server.url)

@@ -17,6 +17,7 @@ import pytest
 import trio
 from trio_websocket import WebSocketConnection, open_websocket_url
 
+from .matrix import shows
 from .support.npm import npm_package
 from .support.served import served
 
@@ -410,6 +411,8 @@ def suite() -> tuple[Path, Path]:
     return Path(checkout), npm_package("bun", BUN) / "node_modules" / ".bin" / "bun"
 
 
+@shows("Open Responses suite", "http", "all of its acceptance tests that speak HTTP")
+@shows("Open Responses suite", "create", "all of its acceptance tests that speak over a WebSocket")
 async def test_the_acceptance_tests_pass(suite: tuple[Path, Path], tmp_path: Path) -> None:
     checkout, bun = suite
     async with served(tmp_path) as server:

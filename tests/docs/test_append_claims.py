@@ -57,14 +57,42 @@ def said(response: Frame) -> list[str]:
     return [item["content"][0]["text"] for item in response["output"] if item["type"] == "message"]
 
 
-def a_socket_that_was_never_attached_appends_and_hears_nothing(connect: Callable[..., Talk]) -> None:
+def a_socket_that_was_never_attached_is_answered_without_a_number(connect: Callable[..., Talk]) -> None:
     one, two = connect(), connect()
     one.create(CALL, CALL, {"say": "end"})
     response_id, (call,) = one.parked()
-    two.append(output(call), response_id=response_id)
-    assert one.until("response.append.accepted")["append"]["call_ids"] == [call]
-    two.append(output("call_x"), response_id=response_id)
-    assert two.receive()["code"] == "tool_call_not_found"  # the first thing that it hears
+    two.append(output(call), response_id=response_id, stream_id="b")
+    event, answer = one.until("response.append.accepted"), two.receive()
+    assert event["append"]["call_ids"] == [call]
+    del event["sequence_number"]
+    assert answer == event | {"response_id": response_id, "stream_id": "b"}
+    two.append(output("call_x"), response_id=response_id, idempotency_key="k")
+    refused = two.receive()
+    assert refused["code"] == "tool_call_not_found"
+    assert refused["append"] == {"call_ids": ["call_x"], "idempotency_key": "k"}
+
+
+def a_socket_that_was_never_attached_ends_what_it_names(connect: Callable[..., Talk]) -> None:
+    one, two = connect(), connect()
+    for end in "finish", "cancel":
+        one.create(CALL, hold="conversation")
+        response_id, _ = one.parked()
+        two.send({"type": f"response.{end}", "response_id": response_id})
+        assert two.receive() == {"type": f"response.{end}.accepted", "response_id": response_id}
+        if end == "finish":
+            one.send({"type": "response.cancel", "response_id": response_id})
+        assert one.end()["status"] == "cancelled"
+
+
+def a_key_has_from_1_to_256_characters(connect: Callable[..., Talk]) -> None:
+    one = connect()
+    one.create(CALL, {"say": "end"})
+    _, (call,) = one.parked()
+    for key in "", "k" * 257:
+        one.append(output(call), idempotency_key=key)
+        assert one.until("error")["param"] == "idempotency_key"
+    one.append(output(call), idempotency_key="k" * 256)
+    assert one.end()["status"] == "completed"
 
 
 def an_attach_takes_over_and_the_former_client_is_told(connect: Callable[..., Talk]) -> None:
@@ -117,14 +145,48 @@ def a_create_with_a_known_key_attaches_from_the_beginning(connect: Callable[...,
     two.create(CALL, {"say": "end"}, idempotency_key="k")
     assert two.receive()["response_id"] == response_id
     assert two.receive()["sequence_number"] == 0
-    two.create(CALL, {"say": "other"}, idempotency_key="k")
+    two.create(CALL, {"say": "other"}, idempotency_key="k", stream_id="other")
     assert two.refused() == "idempotency_conflict"
-    two.create(CALL, {"say": "end"}, idempotency_key="k", stream_id="lane")
-    assert two.refused() == "idempotency_conflict"
+    two.create({"say": "waits"})  # the lane is occupied, as it was where the Response was created
     two.append(output(call))
-    assert two.end()["status"] == "completed"
-    two.create(CALL, {"say": "end"}, idempotency_key="k")
+    assert said(two.end()) == ["end"]
+    assert said(two.end()) == ["waits"]
+    two.create(CALL, {"say": "end"}, idempotency_key="k", stream_id="lane", own=1)
+    accepted = two.receive()
+    assert (accepted["type"], accepted["stream_id"]) == ("response.attach.accepted", "lane")
     assert two.end()["id"] == response_id
+
+
+def what_is_not_served_is_refused_by_name(connect: Callable[..., Talk]) -> None:
+    one = connect()
+    fields: list[Frame] = [
+        {"include": ["message.output_text.logprobs"]},
+        {"service_tier": "priority"},
+        {"top_logprobs": 1},
+        {"background": True},
+        {"conversation": "conv_1"},
+        {"generate": False},
+    ]
+    for field in fields:
+        one.create({"say": "x"}, **field)
+        assert one.until("error")["param"] == next(iter(field))
+
+
+def a_steer_is_refused(connect: Callable[..., Talk]) -> None:
+    one = connect()
+    one.create(CALL)
+    response_id, _ = one.parked()
+    one.send({"type": "response.steer", "previous_response_id": response_id, "input": "Stop there."})
+    failed = one.receive()
+    assert (failed["type"], failed["error"]["code"]) == ("response.steer.failed", "steering_not_supported")
+
+
+def calls_beyond_the_limit_are_never_seen(connect: Callable[..., Talk]) -> None:
+    one = connect()
+    one.create(TWO, {"say": "end"}, max_tool_calls=1)
+    _, (call,) = one.parked()
+    one.append(output(call))
+    assert [item["type"] for item in one.end()["output"]] == ["function_call", "message"]
 
 
 def user_messages_count_twice_without_a_key(connect: Callable[..., Talk]) -> None:
@@ -183,22 +245,26 @@ def the_same_means_equal_as_json(connect: Callable[..., Talk]) -> None:
 
 def unanswered_calls_are_answered_by_a_continuation(connect: Callable[..., Talk]) -> None:
     one = connect()
-    one.create(TWO, max_tool_calls=1)
+    one.create({"calls": [{"name": "f"}, {"name": "g", "arguments": {"text": "x " * 100}}]}, max_output_tokens=40)
     response = one.end()
-    assert response["incomplete_details"] == {"reason": "max_tool_calls"}
-    call = response["output"][0]["call_id"]
+    assert response["incomplete_details"] == {"reason": "max_output_tokens"}
+    whole, cut = response["output"]
+    assert (whole["status"], cut["status"]) == ("completed", "incomplete")
     more = {"type": "response.create", "model": "scripted", "previous_response_id": response["id"]}
     one.send({**more, "input": [user("go on")]})
     assert one.refused() == "tool_output_missing"
-    one.send({**more, "input": [output(call), user("go on")]})
-    assert one.until("response.done")["required_input"][0]["name"] == "g"  # the program goes on
+    one.create(previous_response_id=response["id"], input=[output(whole["call_id"]), user("go on")])
+    assert one.until("response.created", "error")["type"] == "response.created"
 
 
-def what_is_not_stored_is_not_continued(connect: Callable[..., Talk]) -> None:
-    one = connect()
+def what_is_not_stored_is_continued_on_its_socket_alone(connect: Callable[..., Talk]) -> None:
+    one, two = connect(), connect()
     one.create({"say": "x"}, store=False)
-    one.create({"say": "y"}, previous_response_id=one.end()["id"])
-    assert one.refused() == "previous_response_not_found"
+    first = one.end()["id"]
+    two.create({"say": "y"}, previous_response_id=first)
+    assert two.refused() == "previous_response_not_found"
+    one.create({"say": "y"}, previous_response_id=first, store=False)
+    assert one.end()["previous_response_id"] == first
 
 
 def offers_of_subprotocols_and_compression_are_ignored(connect: Callable[..., Talk]) -> None:
@@ -209,17 +275,22 @@ def offers_of_subprotocols_and_compression_are_ignored(connect: Callable[..., Ta
 
 
 SCRIPTS: list[Script] = [
-    a_socket_that_was_never_attached_appends_and_hears_nothing,
+    a_socket_that_was_never_attached_is_answered_without_a_number,
+    a_socket_that_was_never_attached_ends_what_it_names,
     an_attach_takes_over_and_the_former_client_is_told,
     an_attached_response_does_not_occupy_the_lane,
     an_attach_on_the_same_socket_begins_anew,
+    a_key_has_from_1_to_256_characters,
     a_create_with_a_known_key_attaches_from_the_beginning,
+    what_is_not_served_is_refused_by_name,
+    a_steer_is_refused,
+    calls_beyond_the_limit_are_never_seen,
     user_messages_count_twice_without_a_key,
     finish_takes_back_the_hold,
     cancel_closes_what_was_being_sampled,
     the_same_means_equal_as_json,
     unanswered_calls_are_answered_by_a_continuation,
-    what_is_not_stored_is_not_continued,
+    what_is_not_stored_is_continued_on_its_socket_alone,
     offers_of_subprotocols_and_compression_are_ignored,
 ]
 

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from engine import Config
+from engine.serving import Options
 from protocol import events, limits
 from protocol.codec import decode_client
 from protocol.requests import MESSAGES, AppendRequest, CreateRequest
@@ -72,19 +73,20 @@ def test_the_limits_are_those_of_the_protocol() -> None:
 
 
 def test_the_settings_are_those_of_a_server() -> None:
-    silent = {"close_seconds", "seal_seconds", "thread_bytes", "continuation", "hold", "keys"}
+    silent = {"close_seconds", "seal_seconds", "thread_bytes"}  # of no account to a client
+    silent |= {"continuation", "hold", "keys", "reuse", "websocket", "cors_origins"}  # no limits
     defaults = {name: value for name, value in attrs.asdict(Config()).items() if name not in silent}
     assert values("server") == defaults
 
 
 def test_the_defaults_that_the_text_tells_are_those_of_a_server() -> None:
-    assert Config().continuation == "append"
+    assert Options().continuation == "create"
     assert Config().hold == "rollout"
     assert AppendRequest.type == "response.append"
     assert CreateRequest(model="m").hold is None
 
 
-@pytest.mark.parametrize("page", ["append.md", "architecture.md", "dependencies.md", "errors.md"])
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_links_lead_somewhere(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", read(page)):
         if target.startswith("http"):

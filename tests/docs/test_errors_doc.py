@@ -9,13 +9,13 @@ from .blocks import check_block, read, rows
 # code: (meaning, what to do)
 SAID = {
     "invalid_json": (
-        "the frame is not JSON, or JSON that can't be sent on: NaN, a lone surrogate, nested more than some 250 deep",
+        "the frame or body is not JSON, or JSON that can't be sent on: NaN, a lone surrogate, nested more than some 250 deep",
         "correct the encoder",
     ),
-    "invalid_frame": ("the frame is JSON but no object, or it is binary", "send objects, in text frames"),
+    "invalid_frame": ("the frame or body is JSON but no object, or the frame is binary", "send objects, in text frames"),
     "unknown_event": ("no frame of this `type` is served", "see the list in the message"),
     "message_too_large": (
-        "the frame is larger than 16 MiB, or the Response would hold more than 256 MiB",
+        "the frame or body is larger than 16 MiB, or the Response would hold more than 256 MiB",
         "send a shorter output; the Response is still parked",
     ),
     "invalid_type": ("a field has the wrong type; `param` is its path", "correct the field"),
@@ -24,6 +24,10 @@ SAID = {
     "unsupported_parameter": ("the field asks for something that is not served here", "do what the message says instead"),
     "invalid_stream_id": ("the lane's name is none", "1 to 256 letters, digits, `_`, `-` and `.`"),
     "websocket_stream_limit_reached": ("the socket has named 32 lanes", "use one of them again, or another socket"),
+    "websocket_connection_limit_reached": (
+        "the socket is an hour old: it is closed behind this error",
+        "open another socket; continue stored Responses there",
+    ),
     "model_not_found": ("the server has no such model", "take one of the message's list"),
     "content_policy_violation": (
         "a rule of the server's policy blocks an item of the request or the append",
@@ -37,8 +41,16 @@ SAID = {
         "no such Response to continue: unknown, another tenant's, still live, or not stored",
         "if it is live, append to it; else send the whole history as `input`",
     ),
+    "conversation_not_found": (
+        "no such conversation: it is unknown, another tenant's, or was deleted",
+        "create one",
+    ),
+    "conversation_locked": (
+        "another Response is being made in this conversation",
+        "try again when it has ended",
+    ),
     "response_not_active": (
-        "no Response is live on this lane; or the one that is named has ended, or is about to",
+        "no Response is live on this lane; or the one that is named has ended, is about to, or is not of the append shape",
         "read on until its terminal event; then create a new one",
     ),
     "response_ambiguous": ("more than one Response is live on this lane", "say `response_id`"),
@@ -55,7 +67,10 @@ SAID = {
         "nothing: the first result counts, drop yours",
     ),
     "tool_output_type_mismatch": ("the call takes another kind of output", "send the type that the message names"),
-    "tool_output_missing": ("a call in the create's context has no output", "add the output, behind the call"),
+    "tool_output_missing": (
+        "a call in the create's context has no output; the message names it",
+        "add the output, behind the call",
+    ),
     "echo_mismatch": (
         "an append has an item that is neither an output nor a user message, nor what this Response has put out",
         "leave it out",
@@ -65,15 +80,27 @@ SAID = {
         "send the first body unchanged, or take another key",
     ),
     "invalid_cursor": ("`starting_after` is below -1, or above the newest event", "use the number of an event that you have"),
+    "bad_request": ("not HTTP/1.1, or a broken body", "correct the client"),
+    "request_timeout": ("the head or the body of the request came too slowly", "send it at once"),
+    "unsupported_media_type": ("the body is not `application/json`, or is compressed", "send plain JSON"),
+    "expectation_failed": ("an `Expect` other than `100-continue`", "leave it out"),
+    "header_fields_too_large": ("the request's head is larger than 64 KiB", "send fewer or shorter headers"),
+    "unsupported_transfer_coding": (
+        "a `Transfer-Encoding` other than `chunked`",
+        "send the body in chunks, or with its length",
+    ),
+    "unsupported_http_version": ("neither HTTP/1.1 nor HTTP/1.0", "speak HTTP/1.1"),
     "invalid_api_key": ("no key, or none of the server's", "send `Authorization: Bearer KEY`"),
-    "not_found": ("nothing is served at this path", "use `/v1/responses`"),
-    "method_not_allowed": ("the path takes no such method", "connect with a WebSocket (GET)"),
-    "upgrade_required": ("a GET that asks for no WebSocket", "send the headers of a WebSocket's handshake"),
+    "not_found": ("nothing is served at this path, or the list has no such item", "see the [endpoints](http.md#endpoints)"),
+    "method_not_allowed": ("the path takes no such method", "take one of the header `Allow`"),
+    "upgrade_required": (
+        "a GET of `/v1/responses` that asks for no WebSocket, or WebSockets are off here",
+        "send the headers of a WebSocket's handshake; or use `POST`",
+    ),
     "queue_full": (
         "64 creates wait in this lane, or the server has as many Responses as it takes",
         "try again when a Response has ended",
     ),
-    "model_busy": ("the model has no room now", "try again later"),
     "too_many_connections": ("the server has as many connections as it takes", "try again after `Retry-After` seconds"),
     "shutting_down": ("the server takes no new Responses or sockets", "try another server, or again later"),
     "attached_elsewhere": (
@@ -99,13 +126,14 @@ def test_every_code_is_explained() -> None:
 
 
 @pytest.mark.parametrize("name", CODES)
-def test_every_code_stands_in_the_append_shapes_page_too(name: str) -> None:
-    if name != "model_busy":  # it is only ever said of a Response that failed
-        assert f"`{name}`" in read("append.md")
+def test_every_code_stands_in_the_page_of_a_shape_too(name: str) -> None:
+    assert any(f"`{name}`" in read(page) for page in ("append.md", "create.md", "http.md"))
 
 
-def test_the_codes_of_append_md_exist() -> None:
-    _, _, section = read("append.md").partition("## Errors\n")
+@pytest.mark.parametrize("page", ["append.md", "create.md", "http.md"])
+def test_the_codes_of_a_page_exist(page: str) -> None:
+    _, _, section = read(page).partition("## Errors\n")
     section, _, _ = section.partition("\n## ")
     told = {code.strip(" `") for cells in rows(section)[2:] for code in cells[1].split(",")}
+    assert told
     assert told <= set(CODES)

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 from attrs import frozen
 
@@ -30,7 +30,7 @@ class Hers:
 RESPONSES = ("parked", "running", "ended", "cold")
 
 
-async def look(http: httpx.AsyncClient, ids: dict[str, str]) -> dict[str, Any]:
+async def look(http: httpx2.AsyncClient, ids: dict[str, str]) -> dict[str, Any]:
     """All that she can see of it, but for how far the running one is."""
     seen = {name: await get(http, f"responses/{ids[name]}") for name in RESPONSES}
     seen["running"] = seen["running"]["status"]
@@ -90,7 +90,7 @@ WITHOUT_IDS = {("GET", "/v1/models"), ("GET", "/v1/models/{id}"), ("POST", "/v1/
 QUERIES = {("GET", "/v1/responses/{id}"): ["", "?stream=true", "?stream=true&starting_after=0"]}
 
 
-async def asked(http: httpx.AsyncClient, method: str, path: str, sent: Json | None) -> list[Any]:
+async def asked(http: httpx2.AsyncClient, method: str, path: str, sent: Json | None) -> list[Any]:
     """All of an answer but for its time."""
     answer = await http.request(method, path, json=sent)
     headers = {name: value for name, value in answer.headers.items() if name not in ("date", "content-length")}

@@ -229,7 +229,7 @@ class _Exchange:
 
     async def respond(self, status: int, body: Any = None) -> None:
         assert status == 200, body
-        self.answer = parse(encode(body))
+        self.answer = parse(body if isinstance(body, bytes) else encode(body))
 
 
 # ---- a client

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.config import Config
 from engine.testing import MemoryServer, PipeStream, append, calls_in, create, memory_server, result, virtually
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 
 KEY = b"sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\nsec-websocket-version: 13\r\n"
 HEAD = b"GET /v1/responses HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n" + KEY + b"\r\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.testing import append, calls_in, create, memory_server, result, user, virtually
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 
 STAGES = ("validate", "route", "classify", "render", "classify_output", "bill", "store")
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from engine.log import DeltaText, EventLog
 from engine.testing import FakeModel, append, calls_in, create, memory_server, numbered, result, say, stop, virtually
+from engine.testing.profile import examples
 from protocol import events as ev
 from protocol.codec import parse, seal
-from protocol.conformance.profile import examples
 from protocol.grammar import check
 
 GOOD, BAD = "good", "\ud800"

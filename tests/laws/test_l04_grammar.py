@@ -1,5 +1,6 @@
 """L4 grammar: added, deltas, done; what is said twice agrees, whatever a model samples and however it is cut."""
 
+from itertools import chain
 from typing import Any
 
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, MessageEnd, ModelError, Reasoning, Stop, Text
 from engine.testing import FakeModel, FakeSearch, append, calls_in, create, direct_server, numbered, result, virtually
 from engine.testing.clients import TERMINAL
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 from protocol.conformance.strategies import programs
 from protocol.grammar import check
 
@@ -32,7 +33,7 @@ calls = st.builds(
     st.one_of(st.just([]), pieces),
     st.booleans(),
 )
-turns = st.lists(st.one_of(chunks.map(lambda chunk: [chunk]), calls), max_size=6).map(lambda some: sum(some, []))
+turns = st.lists(st.one_of(chunks.map(lambda chunk: [chunk]), calls), max_size=6).map(lambda some: list(chain(*some)))
 stops = st.sampled_from([Stop("tool_calls"), Stop("end"), Stop("max_output_tokens"), Stop("content_filter"), ModelError("no")])
 
 

@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.testing import append, calls_in, create, direct_server, result, virtually
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 
 CALLS = 3
-STEPS = [{"calls": [{"name": f"t{n}"} for n in range(CALLS)]}, {"say": "{{output_of:t0}}|{{output_of:t1}}|{{output_of:t2}}"}]
+STEPS: list[Any] = [
+    {"calls": [{"name": f"t{n}"} for n in range(CALLS)]},
+    {"say": "{{output_of:t0}}|{{output_of:t1}}|{{output_of:t2}}"},
+]
 sends = st.tuples(st.integers(0, CALLS - 1), st.sampled_from(["a", "b"]), st.sampled_from(["plain", "reordered"]))
 
 
@@ -91,5 +95,21 @@ def test_l05_one_key_one_append(keys: list[str]) -> None:
             context = server.context(end["id"]) or []
             said = [item["content"] for item in context if item.get("role") == "user"][1:]
             assert said == [f"message {key}" for key in dict.fromkeys(keys)]
+
+    virtually(main)
+
+
+def test_l05_one_key_one_response() -> None:
+    """The same create again, while the first is still being validated and rendered: one Response, not two."""
+
+    async def main() -> None:
+        async with direct_server() as server:
+            first, second = await server.connect(), await server.connect()
+            frame = create({"call": {"name": "a"}}, idempotency_key="k")
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(first.send, frame)
+                nursery.start_soon(second.send, frame)
+            await server.settle()
+            assert len(server.engine.live) == 1
 
     virtually(main)

@@ -8,9 +8,12 @@ from hypothesis import strategies as st
 
 from engine.policy import load_policy
 from engine.testing import append, calls_in, create, direct_server, numbered, result, user, virtually
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 
-STEPS = [{"calls": [{"name": "t0"}, {"name": "t1"}, {"name": "t2", "kind": "custom_tool_call"}]}, {"say": "done: {{output}}"}]
+STEPS: list[Any] = [
+    {"calls": [{"name": "t0"}, {"name": "t1"}, {"name": "t2", "kind": "custom_tool_call"}]},
+    {"say": "done: {{output}}"},
+]
 CODES = {
     "unknown": "tool_call_not_found",
     "kind": "tool_output_type_mismatch",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine.models.scripted import ScriptedModel
 from engine.stages import rendering
 from engine.testing import RecordingModel, append, calls_in, create, direct_server, result, user, virtually
+from engine.testing.profile import examples
 from protocol.codec import item_from_wire
-from protocol.conformance.profile import examples
 
 CALLS = 5
 STEPS: list[Any] = [
@@ -76,7 +76,7 @@ def test_l08_the_model_is_given_the_ids_of_one_rendering(groups: list[list[int]]
     sampled = [
         item
         for item in items
-        if getattr(item, "role", None) == "assistant" or item.type in ("reasoning",) or item.type.endswith("call")
+        if getattr(item, "role", None) == "assistant" or item.type == "reasoning" or item.type.endswith("call")
     ]
     own = [number for item in sampled for number in rendering.render_items([item])]
     assert len(given_ids) + len(own) == len(whole)

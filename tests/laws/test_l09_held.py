@@ -11,7 +11,7 @@ from hypothesis.strategies import DataObject
 from engine.config import Config
 from engine.testing import append, calls_in, create, memory_server, numbered, result, user, virtually
 from engine.testing.clients import TERMINAL
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 from protocol.conformance.strategies import programs
 from protocol.grammar import check_replay
 

@@ -28,7 +28,7 @@ from engine.testing import (
     wait,
 )
 from engine.testing.clients import TERMINAL
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 from protocol.grammar import check
 
 STEPS: list[Any] = [{"call": {"name": "a"}}, {"say": "done: {{output}}"}]

@@ -23,7 +23,7 @@ from engine.testing import (
     stop,
     virtually,
 )
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 from protocol.conformance.transport import Closed
 from protocol.grammar import check
 
@@ -155,7 +155,7 @@ def test_l11_ended_responses_are_forgotten() -> None:
     async def main() -> None:
         async with direct_server(models=[FakeModel(say("x"), stop())], config=Config(finished=3)) as server:
             socket = await server.connect()
-            ids = []
+            ids: list[str] = []
             for _ in range(6):
                 await socket.send(create(model="fake", idempotency_key=f"key-{len(ids)}"))
                 ids.append((await socket.until_end())[0]["response"]["id"])

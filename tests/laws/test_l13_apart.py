@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.config import Config
 from engine.testing import append, calls_in, create, direct_server, memory_server, numbered, result, user, virtually
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 from protocol.conformance.strategies import CODES_OF_BAD_FRAMES, bad_frames
 
 STEPS: list[Any] = [{"say": "let me see"}, {"calls": [{"name": "a"}, {"name": "b"}]}, {"say": "{{output}}"}]
@@ -170,7 +170,7 @@ def test_l13_lanes_are_fifos_and_run_side_by_side(lanes: list[str | None]) -> No
                 fields = {"stream_id": lane} if lane else {}
                 await socket.send(create({"say": f"number {number}"}, tokens_per_second=10, **fields))
             order: dict[str | None, list[str]] = {}
-            frames = []
+            frames: list[dict[str, Any]] = []
             while sum(frame["type"] == "response.completed" for frame in frames) < len(lanes):
                 frames.append(await socket.receive())
             for frame in frames:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.testing import FakeModel, append, call, calls_in, create, direct_server, result, say, stop, user, virtually, wait
+from engine.testing.profile import examples
 from protocol.codec import same_json
-from protocol.conformance.profile import examples
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 extra = st.dictionaries(

@@ -10,7 +10,7 @@ from engine.config import Config
 from engine.ledger import Row
 from engine.testing import append, calls_in, create, direct_server, make_services, memory_server, result, virtually
 from engine.testing.clients import TERMINAL
-from protocol.conformance.profile import examples
+from engine.testing.profile import examples
 
 ENDINGS = ["complete", "length", "filter", "fail", "cancel", "detach", "park", "lifetime", "shutdown", "refused"]
 

@@ -7,9 +7,9 @@ from hypothesis import given
 
 from engine.config import Config
 from engine.testing import FakeSearch, direct_server, memory_server, virtually
+from engine.testing.profile import examples
 from protocol.conformance.machine import play
 from protocol.conformance.moves import Conversation
-from protocol.conformance.profile import examples
 from protocol.conformance.strategies import conversations
 
 CONFIG = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)

@@ -27,7 +27,7 @@ from protocol.errors import ProtocolError
 from protocol.items import FunctionCallOutput, Item, OutputOfCall
 from protocol.lifecycle import Phase
 
-EXAMPLES = 1500
+EXAMPLES = 2500
 """Each fault must be found within so many conversations."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -227,7 +227,7 @@ def replay_something_else(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventLog, "after", change)
 
 
-@fault("L9", "L12")
+@fault("L5", "L9", "L12")
 def obey_a_client_that_was_replaced(patch: pytest.MonkeyPatch) -> None:
     check = Rollout._check_live
     patch.setattr(Rollout, "_check_live", lambda self, _: check(self, None))
@@ -333,7 +333,7 @@ def test_the_machine_finds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     @given(conversations(hosted=True))
     def hunt(conversation: Conversation) -> None:
         async def main() -> None:
-            config = Config(finished_seconds=1e9)
+            config = Config(connection_seconds=1e9, finished_seconds=1e9)
             async with direct_server(config=config, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
                 await play(conversation, server, books=server)
 
