@@ -67,8 +67,13 @@ class Outbox:
         """Whether the peer goes on to ask while it reads no answers: as much as the limit waits beyond it."""
         return self._unread > self._limit
 
-    def put(self, frames: Iterable[bytes]) -> None:
-        """Send frames of a log, for which there is room, with the next ``flush``."""
+    def put(self, frame: bytes) -> None:
+        """Send a frame of a log, for which there is room, with the next ``flush``."""
+        if not self.closed:
+            self._wire.put(frame)
+
+    def put_all(self, frames: Iterable[bytes]) -> None:
+        """As ``put``, a few in a row."""
         if not self.closed:
             put = self._wire.put
             for frame in frames:
@@ -78,7 +83,7 @@ class Outbox:
         """Send a frame that belongs to no log, an error for example. It answers the peer, room or not."""
         if not self.has_room:
             self._unread += len(frame)
-        self.put((frame,))
+        self.put(frame)
         self.flush()
 
     def flush(self) -> None:
@@ -145,7 +150,7 @@ class Subscription:
             self.outbox.fall_behind(self)
             return
         suffix = self._suffix
-        self.outbox.put([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
+        self.outbox.put_all([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
         self.cursor = self._log.last
 
     def start(self) -> None:
@@ -176,5 +181,5 @@ class Subscription:
 
     def _send(self, number: int, body: bytes) -> None:
         if self.open:
-            self.outbox.put((seal(body, number, self._suffix),))
+            self.outbox.put(seal(body, number, self._suffix))
             self.cursor = number

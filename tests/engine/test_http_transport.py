@@ -841,7 +841,7 @@ async def test_an_outbox_over_a_stream_is_bounded() -> None:
             wire.on_drained(outbox.drained)
             for _ in range(200):
                 await outbox.room()
-                outbox.put((b'{"type":"x","y":"%b"}' % (b"y" * 80),))
+                outbox.put(b'{"type":"x","y":"%b"}' % (b"y" * 80))
                 put += 1
                 most = max(most, wire.waiting)
 
