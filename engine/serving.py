@@ -88,8 +88,10 @@ async def serve(options: Options) -> None:
     """``sostenuto serve``: listens, says so, and serves until a signal. Raises ``CannotServe``."""
     log_to_stderr(options.log_level.upper())
     async with running(options) as server:
-        print(f"listening on {server.url}", flush=True)  # noqa: T201
-        await server.until_signal()
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            print(f"listening on {server.url}", flush=True)  # noqa: T201 - and from here on a signal is heard
+            async for _ in signals:
+                return
 
 
 @define(eq=False)
@@ -99,12 +101,6 @@ class Running:
     url: str
     server: Server
     database: Database
-
-    async def until_signal(self) -> None:
-        """Wait for SIGTERM or SIGINT, and begin the graceful end. A second one ends at once."""
-        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                return
 
 
 @asynccontextmanager
