@@ -57,6 +57,8 @@ class Request:
     script: Script | None = None
     holds: bool = False
     serial: int = 0
+    told: bool = False
+    """The client, which is not attached, has heard that this was accepted; the log has yet to show it."""
 
 
 @define(eq=False)
@@ -257,9 +259,14 @@ class World:
         duplicate, call_ids = frame["append"]["duplicate"], set(frame["append"]["call_ids"])
         if not duplicate:
             self._claims[frame["append"]["id"]] = client
+        rollout = next(request.rollout for request in asked if request.rollout and request.rollout.id == frame["response_id"])
+        if any(event.get("append") == frame["append"] for event in rollout.log):
+            return  # who is attached told of it first, and a request that it answers was found
         for request in client.pending:  # one client's appends are answered in their order
-            if request.append and set(request.append.call_ids) == call_ids and ACCEPTED in request.answers.codes:
-                request.answers = Answers(frozenset({ACCEPTED}), frozenset({duplicate}))
+            if request.told or not request.append or set(request.append.call_ids) != call_ids:
+                continue
+            if ACCEPTED in request.answers.codes and duplicate in request.answers.duplicate:
+                request.told, request.answers = True, Answers(frozenset({ACCEPTED}), frozenset({duplicate}))
                 return
         heard = (one for one, (given, _) in self._given.items() if one.client is client and "append" in given)
         if not any(one.append and set(one.append.call_ids) == call_ids for one in heard):
