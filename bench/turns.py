@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 from .client import TERMINAL
@@ -31,13 +31,14 @@ class Turning(Protocol):
         ...
 
 
-class CreateChain:
-    """A chain of Responses on one socket, by ``previous_response_id``. ``until`` says which event a turn waits for."""
+class Chain:
+    """Responses that continue each other by ``previous_response_id``: a rollout in pieces of ``TURNS`` turns."""
 
-    def __init__(self, server: ServerProcess, items: int, until: bytes) -> None:
-        self._client = server.connect()
+    fields: Mapping[str, Any] = {}
+    """What each create says beside."""
+
+    def __init__(self, items: int) -> None:
         self._items = items
-        self._until = until
         self._left = 0
         self._last = ""
 
@@ -45,16 +46,31 @@ class CreateChain:
         if not self._left:
             self._begin()
         self._left -= 1
-        seconds, self._last = self._ask(continuation(self._last) | {"store": False, "continuation": "create"})
+        seconds, self._last = self._ask({**continuation(self._last), **self.fields})
         return seconds
 
     def _begin(self) -> None:
         """A new chain; its second Response, which continues a fresh one, is not measured."""
-        _, first = self._ask(start(self._items) | {"store": False, "continuation": "create"})
-        _, self._last = self._ask(continuation(first) | {"store": False, "continuation": "create"})
+        _, first = self._ask({**start(self._items), **self.fields})
+        _, self._last = self._ask({**continuation(first), **self.fields})
         self._left = TURNS
 
-    def _ask(self, create: dict[str, Any]) -> tuple[float, str]:
+    def _ask(self, create: Mapping[str, Any]) -> tuple[float, str]:
+        """The seconds until what is waited for has come, and the id of the Response, which has ended."""
+        raise NotImplementedError
+
+
+class CreateChain(Chain):
+    """On one socket. ``until`` says which event a turn waits for."""
+
+    fields: Mapping[str, Any] = {"store": False, "continuation": "create"}
+
+    def __init__(self, server: ServerProcess, items: int, until: bytes) -> None:
+        super().__init__(items)
+        self._client = server.connect()
+        self._until = until
+
+    def _ask(self, create: Mapping[str, Any]) -> tuple[float, str]:
         payload = json.dumps({"type": "response.create", **create}).encode()
         started = time.perf_counter()
         self._client.send(payload)
@@ -64,29 +80,17 @@ class CreateChain:
         return seconds, json.loads(ended)["response"]["id"]
 
 
-class HttpChain:
-    """A chain of Responses over one HTTP connection that is kept, streamed, by ``previous_response_id``."""
+class HttpChain(Chain):
+    """Over one HTTP connection that is kept, streamed."""
+
+    fields: Mapping[str, Any] = {"stream": True}
 
     def __init__(self, server: ServerProcess, items: int) -> None:
+        super().__init__(items)
         self._client = server.connect_http()
-        self._items = items
-        self._left = 0
-        self._last = ""
 
-    def turn(self) -> float:
-        if not self._left:
-            self._begin()
-        self._left -= 1
-        seconds, self._last = self._ask(continuation(self._last))
-        return seconds
-
-    def _begin(self) -> None:
-        _, first = self._ask(start(self._items))
-        _, self._last = self._ask(continuation(first))
-        self._left = TURNS
-
-    def _ask(self, create: dict[str, Any]) -> tuple[float, str]:
-        payload = json.dumps({**create, "stream": True}).encode()
+    def _ask(self, create: Mapping[str, Any]) -> tuple[float, str]:
+        payload = json.dumps(create).encode()
         started = time.perf_counter()
         self._client.send(PATH, payload)
         body = self._client.first_event()

@@ -2,7 +2,7 @@
 
 from .config import Config
 from .core import Engine
-from .server import Server
+from .server import Server, listening
 from .services import Services
 
-__all__ = ["Config", "Engine", "Server", "Services"]
+__all__ = ["Config", "Engine", "Server", "Services", "listening"]

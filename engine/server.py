@@ -9,7 +9,8 @@ told to ``services.on_bug`` and costs that connection.
 
 import errno
 import hmac
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -220,6 +221,21 @@ async def open_listeners(host: str, port: int) -> list[trio.SocketListener]:
     listeners = await trio.open_tcp_listeners(port, host=host)
     note("server.listening", host=host, port=port_of(listeners))
     return listeners
+
+
+@asynccontextmanager
+async def listening(server: Server, listeners: Sequence[trio.SocketListener] | None = None) -> AsyncIterator[int]:
+    """Run ``server`` while the context lasts, and stop it gracefully at its end. Gives the port.
+
+    Without ``listeners``, which it closes in any case, it picks a free port of the loopback address; raises ``OSError`` if it
+    can't. An exception or a cancellation inside ends it at once, and comes out in the exception group of a nursery.
+    """
+    if listeners is None:
+        listeners = await open_listeners("127.0.0.1", 0)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run, listeners)
+        yield port_of(listeners)
+        server.stop()
 
 
 def port_of(listeners: Sequence[trio.SocketListener]) -> int:

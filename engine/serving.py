@@ -18,7 +18,7 @@ from .database import Database
 from .logs import log_to_stderr
 from .models import load_model
 from .policy import Policy, PolicyError, load_policy
-from .server import Server, check_door, open_listeners, port_of
+from .server import Server, check_door, listening, open_listeners
 from .services import Services
 
 
@@ -120,7 +120,5 @@ async def running(options: Options) -> AsyncIterator[Running]:
             if isinstance(tool, FileSearch):
                 stack.callback(tool.close)
         server = Server(services)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.run, listeners)
-            yield Running(f"http://{host}:{port_of(listeners)}/v1", server, database)
-            server.stop()
+        async with listening(server, listeners) as port:
+            yield Running(f"http://{host}:{port}/v1", server, database)

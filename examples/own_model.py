@@ -10,10 +10,9 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from engine import Server, Services
+from engine import Server, Services, listening
 from engine.client import connect
 from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, Plan, Rendered, Stop, Text
-from engine.server import open_listeners, port_of
 from protocol.items import FunctionCallOutput, Item
 
 SECRET = 677
@@ -74,13 +73,9 @@ async def guess(number: int) -> str:
 
 
 async def main() -> None:
-    listeners = await open_listeners("127.0.0.1", 0)
     server = Server(Services(models={"halver": Halver()}))
-    async with trio.open_nursery() as nursery:
-        await nursery.start(server.run, listeners)
-        async with connect(f"http://127.0.0.1:{port_of(listeners)}/v1") as client:
-            result = await client.run(model="halver", input="Which number do I think of?", tools={"guess": guess})
-        server.stop()
+    async with listening(server) as port, connect(f"http://127.0.0.1:{port}/v1") as client:
+        result = await client.run(model="halver", input="Which number do I think of?", tools={"guess": guess})
     print(result.text)
     print(f"{result.parks} guesses, in 1 Response of {result.response['engine']['tokens_rendered']} rendered tokens")
 

@@ -5,11 +5,8 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
-import trio
-
-from engine import Config, Server, Services
+from engine import Config, Server, Services, listening
 from engine.models import load_model
-from engine.server import open_listeners, port_of
 from tools.spec import HostedTool
 
 
@@ -28,9 +25,5 @@ async def doc_server(hosted: Mapping[str, HostedTool] | None = None, **config: A
         entropy=Random(1).randbytes,
         wall=lambda: 1_780_000_000.0,
     )
-    server = Server(services)
-    listeners = await open_listeners("127.0.0.1", 0)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(server.run, listeners)
-        yield port_of(listeners)
-        server.stop()
+    async with listening(Server(services)) as port:
+        yield port

@@ -13,12 +13,11 @@ import httpx2
 import trio
 from attrs import define
 
-from engine import Config, Server, Services
+from engine import Config, Server, Services, listening
 from engine.database import Database
 from engine.models import load_model
 from engine.models.base import Model
 from engine.policy import Policy
-from engine.server import open_listeners, port_of
 
 CALL = {"call": {"name": "f", "arguments": {}}}
 NEVER = {"say": {"tokens": 100_000}}
@@ -98,13 +97,10 @@ async def served(
         **books,
     )
     server = Server(services)
-    listeners = await open_listeners("127.0.0.1", 0)
     try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.run, listeners)
+        async with listening(server) as port:
             with trio.fail_after(60):
-                yield Served(server, port_of(listeners))
-            server.stop()
+                yield Served(server, port)
     except BaseExceptionGroup as group:
         error: BaseException = group
         while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:

@@ -16,8 +16,8 @@ from engine.store import Conversation, Kept, MemoryStore, Store
 from protocol.items import Message
 
 from .http_support import CALL, NEVER, Json, body, events, get, ok, output, post, program, refused, said, served
+from .socket_support import CREATE, client
 
-CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
 SECRET = Policy(
     (
         Rule(name="secret", pattern=re.compile("hunter2"), action="redact"),
@@ -325,8 +325,6 @@ async def test_it_outlives_the_server(tmp_path: Path) -> None:
 
 
 async def test_over_a_websocket() -> None:
-    from .test_server import client
-
     async with served() as it, it.client() as http, client(it.port, **CREATE) as raw:
         made = await post(http, "conversations", {})
         await raw.create(CALL, {"say": "{{output}}"}, conversation=made["id"])

@@ -1,30 +1,13 @@
 """The create shape over a WebSocket: chains, the connection's cache, forks, warm-ups."""
 
-import importlib.util
 import json
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+import trio
 
-
-def neighbour(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-support = neighbour("test_server")
-CALL, client, serving = support.CALL, support.client, support.serving
-CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
-
-
-def output(call_id: str, text: str = "result") -> dict[str, Any]:
-    return {"type": "function_call_output", "call_id": call_id, "output": text}
+from .http_support import CALL, output
+from .socket_support import CREATE, client, serving
 
 
 async def go_on(raw: Any, previous: dict[str, Any], *items: dict[str, Any], **fields: Any) -> None:
@@ -152,7 +135,7 @@ async def test_a_dropped_socket_cancels() -> None:
             await raw.create({"say": {"tokens": 10_000}}, pace=100)
             await raw.until("response.output_text.delta")
         while server.engine.live:
-            await support.trio.sleep(0.01)
+            await trio.sleep(0.01)
         assert [row.status for row in server.services.ledger.rows] == ["cancelled"]
 
 

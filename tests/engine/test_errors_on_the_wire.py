@@ -16,7 +16,7 @@ from protocol.errors import CODES, RETRY_LATER
 from protocol.limits import SOFT_FRAME_BYTES, STREAM_IDS
 
 from .http_support import CALL, NEVER, Json, Served, body, events, ok, output, post, request_bytes, served
-from .test_server import RawClient, client
+from .socket_support import RawClient, client
 
 SAID: dict[str, tuple[int, str]] = {
     "invalid_json": (400, "not_started"),
@@ -66,7 +66,6 @@ SAID: dict[str, tuple[int, str]] = {
 """What clients are written against: status, and whether work had begun. Other than the table in the code, by intention."""
 
 APPEND = {"continuation": "append"}
-CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
 EVIL = Policy((Rule(name="evil", pattern=re.compile("evil"), action="block"),))
 CONFIG: dict[str, Json] = {
     "websocket_connection_limit_reached": {"connection_seconds": 0.05, "ping_seconds": 0.05},

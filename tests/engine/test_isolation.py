@@ -12,7 +12,7 @@ from attrs import frozen
 from engine.api import Api
 
 from .http_support import CALL, NEVER, Json, Served, body, get, ok, output, post, refused, served
-from .test_server import RawClient, client
+from .socket_support import RawClient, client
 
 KEYS = ("alice-key", "bob-key")
 CREATE = "responses_websockets=2026-02-06"

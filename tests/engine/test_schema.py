@@ -32,7 +32,7 @@ from protocol.requests import MESSAGES
 from ..clients.programs import serving
 from ..clients.support.npm import npm_packages
 from .http_support import Json, Served, events, program, served
-from .test_server import RawClient, client
+from .socket_support import RawClient, client
 
 HERE = Path(__file__).parent
 TURNS = 6

@@ -1,25 +1,10 @@
 """Calls of client tools that are known by their type: ``shell``, ``local_shell``, ``apply_patch``."""
 
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-
-def neighbour(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-support = neighbour("test_server")
-client, serving = support.client, support.serving
-CREATE = {"openai_beta": "responses_websockets=2026-02-06"}
+from .socket_support import CREATE, client, serving
 
 SHELL = {"name": "shell", "arguments": {"commands": ["ls", "pwd"], "timeout_ms": 50}}
 LOCAL = {"name": "local_shell", "arguments": {"type": "exec", "command": ["ls"], "env": {"A": "b"}}}

@@ -4,16 +4,13 @@ Four ways, since HTTP has two: ``append`` and ``create`` through a socket's ``Se
 ``POST /v1/responses`` with ``previous_response_id``, and ``history``, the same with all that was said sent anew each time.
 """
 
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import trio
-import trio.testing
 from attrs import define, evolve, field, frozen
-from hypothesis import HealthCheck, settings
 
 from engine.api import Api
 from engine.config import Config
@@ -26,6 +23,8 @@ from engine.services import Services
 from engine.session import Session
 from engine.stages.rendering import render_calls, render_prompt, render_results
 from engine.store import MemoryStore, Stored
+from engine.testing import user
+from engine.testing.clients import TERMINAL
 from protocol.client import output_for
 from protocol.codec import encode, parse
 from protocol.items import CALL_CLASSES, OUTPUT_TYPE_OF, FileSearchCall, Item
@@ -35,19 +34,6 @@ Json = dict[str, Any]
 TENANT = "somebody"
 CHAINS = ("create", "http")
 WAYS = ("append", *CHAINS, "history")
-TERMINAL = ("response.completed", "response.incomplete", "response.failed")
-
-
-def examples(count: int) -> settings:
-    """Settings of a property test: ``count`` examples, or ten times as many where SOSTENUTO_EXAMPLES allows so many."""
-    wanted = os.environ.get("SOSTENUTO_EXAMPLES")
-    count = count if wanted is None else min(int(wanted), 10 * count)
-    return settings(max_examples=count, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-def virtually(main: Callable[[], Awaitable[Any]]) -> Any:
-    """What ``main`` returns, in time that passes when nothing else is to be done."""
-    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 # ---- a model that is watched
@@ -267,10 +253,6 @@ class _Going:
     def next_input(self) -> list[Json]:
         text = next(self.more, None)
         return [] if text is None else [user(text)]
-
-
-def user(text: str) -> Json:
-    return {"type": "message", "role": "user", "content": text}
 
 
 Turn = Callable[[Json], Awaitable[Json]]

@@ -15,6 +15,8 @@ from engine.client import connect
 from engine.client_tools import Toolbox
 from engine.models.scripted import ScriptedModel
 from engine.serving import Options, running
+from engine.testing import user, virtually
+from engine.testing.profile import examples
 from engine.testing.tools import FakeSearch
 
 from .support_shapes import (
@@ -25,13 +27,10 @@ from .support_shapes import (
     Played,
     WatchedModel,
     bare,
-    examples,
     house,
     left_unread,
     lived_rendering,
     play,
-    user,
-    virtually,
     whole_rendering,
 )
 

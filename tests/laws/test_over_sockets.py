@@ -9,7 +9,7 @@ import trio
 from hypothesis import given
 
 from engine.config import Config
-from engine.server import Server, open_listeners, port_of
+from engine.server import Server, listening
 from engine.testing import (
     FakeSearch,
     SocketTransport,
@@ -39,13 +39,8 @@ async def served(**options: Any) -> AsyncIterator[tuple[Server, SocketTransport,
     books = TestBooks(services, server.engine)
     services.on_bug = books.bugs.append
     with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            listeners = await open_listeners("127.0.0.1", 0)
-            url = f"http://127.0.0.1:{port_of(listeners)}"
-            await nursery.start(server.run, listeners)
-            async with socket_transport(url) as transport:
-                yield server, transport, books
-            server.stop()
+        async with listening(server) as port, socket_transport(f"http://127.0.0.1:{port}") as transport:
+            yield server, transport, books
     books.raise_bugs()
 
 

@@ -17,6 +17,7 @@ from engine.models.trajectory import TrajectoryModel
 from engine.policy import Policy, Rule
 from engine.stages.counters import STAGES
 from engine.stages.rendering import render_calls
+from engine.testing import user, virtually
 from engine.trajectories import Rollout, ToolRecord, UserRecord, read_rollout
 from protocol.client import output_for
 
@@ -30,8 +31,6 @@ from .support_shapes import (
     left_unread,
     lived_rendering,
     play,
-    user,
-    virtually,
     whole_rendering,
 )
 

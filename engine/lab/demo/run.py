@@ -28,7 +28,7 @@ from ...account import Shape
 from ...client import Event
 from ...client_tools import Toolbox
 from ...ledger import MemoryLedger
-from ...server import Server, open_listeners, port_of
+from ...server import Server, listening
 from ...services import Services
 from ...stages.rendering import render_prompt
 from ...store import MemoryStore, Stored
@@ -39,7 +39,6 @@ from .sources import FILES
 from .task import Repository, make
 
 MODEL: Final = "mender"
-HOST: Final = "127.0.0.1"
 SHAPES: Final[Sequence[Shape]] = ("append", "create", "http")
 WORKPLACE: Final = "repository"
 """Where in its folder the demo works, in each shape."""
@@ -246,16 +245,12 @@ def _folder(*, keep: bool) -> Iterator[Path]:
 @asynccontextmanager
 async def _serving(services: Services) -> AsyncIterator[str]:
     """A server on loopback, as its base URL; at the end it has done all post-inference work."""
-    listeners = await open_listeners(HOST, 0)
-    server = Server(services)
     failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(server.run, listeners)
+    async with listening(Server(services)) as port:
         try:
-            yield f"http://{HOST}:{port_of(listeners)}/v1"
+            yield f"http://127.0.0.1:{port}/v1"
         except Exception as error:
             failure = error
-        server.stop()
     if failure is not None:
         raise failure
 
