@@ -151,7 +151,7 @@ class MemoryServer(_TestServer):
             task_status.started()
         self.stopped.set()
 
-    async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int = CAPACITY) -> ClientSocket:
+    async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int | None = None) -> ClientSocket:
         """A WebSocket; raises ``ConnectionRejected``. ``capacity`` is what each direction of its network buffers."""
         stream = self.connect_raw(capacity)
         return await open_websocket(self._nursery, stream, "memory", headers_for(key, beta), stream.reset)
