@@ -8,11 +8,10 @@ from typing import Any, Final, Protocol
 from .client import TERMINAL
 from .process import ServerProcess
 from .report import Row, Sizes, interleaved, ratio, sides
-from .resume import DELTA, RESULT, Parked, history
+from .resume import DELTA, RESULT, SHORT_HISTORY, Parked, history
 
 MODEL: Final = "turn"
 PATH: Final = "/v1/responses"
-SHORT_HISTORY: Final = 10
 CREATED: Final = b'{"type":"response.created"'
 ACCEPTED: Final = b'{"type":"response.append.accepted"'
 

@@ -20,6 +20,7 @@ from protocol.requests import AppendRequest, CreateRequest
 from .account import Shape
 from .conversations_api import ConversationsApi, Endpoint
 from .core import Engine
+from .log import check_cursor
 from .outbox import Outbox, Subscription
 from .paging import flag, number, page_of, shown
 from .replayed import ReplayedLog
@@ -207,11 +208,11 @@ class Api:
     async def _replay(self, exchange: Exchange, tenant: str, response_id: str, cursor: int) -> None:
         rollout = self._engine.held(tenant, response_id)
         if rollout is not None:
-            _check_cursor(cursor, rollout.log.last)
+            check_cursor(cursor, rollout.log.last)
             await self._stream(exchange, rollout, cursor, holds=False)
             return
         log = ReplayedLog((await self._engine.stored(tenant, response_id)).events)
-        _check_cursor(cursor, log.last)
+        check_cursor(cursor, log.last)
         async with exchange.sse() as wire:
             for frame in log.frames_after(cursor):
                 wire.put(frame)
@@ -313,12 +314,6 @@ def _check_cancellable(background: bool, shape: str | None) -> None:
 
 def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "sostenuto"}
-
-
-def _check_cursor(cursor: int, last: int) -> None:
-    if cursor > last:
-        message = f"starting_after: {cursor} is not from -1 to {last}, the newest event"
-        raise ProtocolError("invalid_cursor", message, "starting_after")
 
 
 # ---- compaction

@@ -11,10 +11,11 @@ from typing import Any, Literal, Protocol
 
 import httpx2
 import trio
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from protocol.client import Frame
 from protocol.codec import encode, parse
+from protocol.events import TERMINAL
 from protocol.items import OUTPUT_TYPE_OF
 
 from .client import ConnectionLost, RolloutError
@@ -22,7 +23,6 @@ from .transport.dialing import Door, Socket
 
 CREATE_BETA = b"responses_websockets=2026-02-06"
 """The ``OpenAI-Beta`` of the create shape."""
-TERMINAL = ("response.completed", "response.incomplete", "response.failed")
 
 OnEvent = Callable[[Frame], object]
 
@@ -111,12 +111,11 @@ async def open_wire(
         async with httpx2.AsyncClient(base_url=base, headers=headers, timeout=None, trust_env=False) as http:
             yield HttpWire(http)
         return
-    door = Door.at(url, api_key, None)
-    kept = [(name, value) for name, value in door.headers if name != b"openai-beta"]
+    door = Door.at(url, api_key, None, CREATE_BETA)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
-            socket = await nursery.start(Socket.hold, evolve(door, headers=[(b"openai-beta", CREATE_BETA), *kept]))
+            socket = await nursery.start(Socket.hold, door)
             try:
                 yield SocketWire(socket)
             finally:

@@ -351,7 +351,7 @@ class Client:
         """
         toolbox = Toolbox(tools, tool_definitions)
         create_fields["tools"] = toolbox.definitions or None
-        async with self.rollout(model=model, input=input, **create_fields) as rollout, _background() as nursery:
+        async with self.rollout(model=model, input=input, **create_fields) as rollout, background() as nursery:
             async for event in rollout:
                 if on_event is not None:
                     on_event(event)
@@ -366,7 +366,7 @@ class Client:
     @asynccontextmanager
     async def _open(self, state: ClientState) -> AsyncIterator[Rollout]:
         rollout = Rollout(self, state)
-        async with _background() as nursery:
+        async with background() as nursery:
             nursery.start_soon(rollout._drive)
             yield rollout
 
@@ -395,7 +395,7 @@ _Opened = AbstractAsyncContextManager[Rollout]
 
 
 @asynccontextmanager
-async def _background() -> AsyncIterator[trio.Nursery]:
+async def background() -> AsyncIterator[trio.Nursery]:
     """A nursery whose tasks end with its body, and which the body's own exception leaves as it is, not in a group."""
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:

@@ -23,7 +23,7 @@ from protocol.requests import CreateRequest
 from .history import history_of
 from .services import Services
 from .stages.pipeline import Previous
-from .stages.validate import RANGES, check_pairing
+from .stages.validate import check_pairing, check_range
 from .store import Conversation, Kept
 
 ITEMS_AT_ONCE: Final = 20
@@ -77,7 +77,7 @@ class Conversations:
 
     async def create(self, tenant: str, metadata: Json | None, items: Sequence[Item]) -> Conversation:
         """A new conversation; raises ``ProtocolError``."""
-        _check_metadata(metadata)
+        check_range("metadata", metadata)
         items = self._admitted(items)
         services = self._services
         made = Conversation(
@@ -98,7 +98,7 @@ class Conversations:
 
     async def update(self, tenant: str, conversation_id: str, metadata: Json | None) -> Conversation:
         """Other metadata; raises ``ProtocolError``."""
-        _check_metadata(metadata)
+        check_range("metadata", metadata)
         updated = evolve(await self.get(tenant, conversation_id), metadata=metadata or {})
         await self._store.put_conversation(updated)
         return updated
@@ -203,12 +203,6 @@ def _check_calls(items: Sequence[Item]) -> None:
             return
         message = f"conversation: its items don't fit each other; of its items as {error.message}"
         raise ProtocolError(error.code, message, "conversation") from None
-
-
-def _check_metadata(metadata: Json | None) -> None:
-    fits, allowed = RANGES["metadata"]
-    if metadata is not None and not fits(metadata):
-        raise ProtocolError("invalid_value", f"metadata: must be {allowed}", "metadata")
 
 
 def _unknown(conversation_id: str) -> NoReturn:

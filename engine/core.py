@@ -144,7 +144,7 @@ class Engine:
 
         def refused(error: ProtocolError) -> None:
             self._starting.discard(rollout)
-            self._keys.pop((tenant, request.idempotency_key or ""), None)
+            self._forget_key(rollout)
             party.refused(error)
 
         party.rollout = rollout = Rollout(
@@ -167,19 +167,17 @@ class Engine:
 
     def find(self, tenant: str, response_id: str) -> Rollout:
         """A live Response, or one that ended a while ago; raises ``response_not_found``, for a stranger's too."""
-        rollout = self.live.get(response_id)
-        if rollout is None and response_id in self._finished:
-            rollout = self._finished[response_id][1]
-        if rollout is None or rollout.tenant != tenant:
+        rollout = self._recent(tenant, response_id)
+        if rollout is None:
             raise _unknown(response_id)
         return rollout
 
     def held(self, tenant: str, response_id: str) -> Rollout | None:
         """A Response that is live or has ended a while ago, if ``tenant`` has one of that id and may see it again."""
-        rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
-        if rollout is None or rollout.tenant != tenant:
+        rollout = self._recent(tenant, response_id)
+        if rollout is not None and rollout.phase is Phase.ENDED and rollout.request.store is False:
             return None
-        return None if rollout.phase is Phase.ENDED and rollout.request.store is False else rollout
+        return rollout
 
     async def stored(self, tenant: str, response_id: str) -> Stored:
         """A Response from the store; raises ``response_not_found``."""
@@ -207,11 +205,13 @@ class Engine:
 
     def _recent_previous(self, tenant: str, response_id: str | None) -> Previous | None:
         """A stored Response that ended a while ago: its history is at hand."""
-        _, rollout = self._finished.get(response_id or "", (0, None))
-        rollout = rollout or self.live.get(response_id or "")
-        if rollout is None or rollout.tenant != tenant or rollout.request.store is False:
-            return None
-        return rollout.as_previous()
+        rollout = self._recent(tenant, response_id or "")
+        return None if rollout is None or rollout.request.store is False else rollout.as_previous()
+
+    def _recent(self, tenant: str, response_id: str) -> Rollout | None:
+        """A Response of ``tenant`` that is live, or has ended a while ago."""
+        rollout = self.live.get(response_id) or self._finished.get(response_id, (0, None))[1]
+        return rollout if rollout is not None and rollout.tenant == tenant else None
 
     async def _stored_previous(self, tenant: str, response_id: str) -> Previous:
         history = await self._read_back(tenant, response_id)

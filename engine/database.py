@@ -83,7 +83,7 @@ class Database:
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         """The Response, if ``tenant`` has one of that id."""
         query = "SELECT previous_id, events, response, items, stops, input FROM responses WHERE tenant = ? AND id = ?"
-        rows = await self._in_thread(lambda: self._connection.execute(query, (tenant, response_id)).fetchall())
+        rows = await self._query(query, tenant, response_id)
         if not rows:
             return None
         previous_id, events, *texts = rows[0]
@@ -100,7 +100,7 @@ class Database:
 
     async def delete(self, tenant: str, response_id: str) -> bool:
         """Forget a Response; whether there was one."""
-        if await self.get(tenant, response_id) is None:
+        if not await self._query("SELECT 1 FROM responses WHERE tenant = ? AND id = ?", tenant, response_id):
             return False
         await self._commit("DELETE FROM responses WHERE tenant = ? AND id = ?", (tenant, response_id))
         return True
@@ -150,8 +150,7 @@ class Database:
     async def rows(self) -> list[dict[str, Any]]:
         """The whole ledger, oldest first."""
         query = f"SELECT {', '.join(ROW_COLUMNS)} FROM ledger ORDER BY rowid"
-        found = await self._in_thread(lambda: self._connection.execute(query).fetchall())
-        return [dict(zip(ROW_COLUMNS, row, strict=True)) for row in found]
+        return [dict(zip(ROW_COLUMNS, row, strict=True)) for row in await self._query(query)]
 
     def close(self) -> None:
         """Close the file."""

@@ -26,10 +26,11 @@ from protocol.items import (
     answered_call_id,
     text_of,
 )
-from protocol.limits import APPEND_ITEMS, IDEMPOTENCY_KEY_CHARS
+from protocol.limits import APPEND_ITEMS
 from protocol.requests import AppendRequest
 
 from .parking import Slots
+from .stages.validate import check_range
 
 
 @frozen
@@ -74,7 +75,7 @@ class Inbox:
         ``screen`` classifies the new items: it returns them, perhaps redacted, or refuses them. Raises ``ProtocolError``,
         and then nothing has changed.
         """
-        _check_key(request.idempotency_key)
+        check_range("idempotency_key", request.idempotency_key)
         body = canonical(request.input) if request.idempotency_key else b""
         known = self._known(request.idempotency_key, body)
         if known is not None:
@@ -151,9 +152,3 @@ def _echoes(item: Item, own: Item) -> bool:
 def _bare(item: Item) -> bytes:
     wire = to_wire(item)
     return canonical({key: value for key, value in wire.items() if key not in ("id", "status", "encrypted_content")})
-
-
-def _check_key(key: str | None) -> None:
-    if key is not None and not 0 < len(key) <= IDEMPOTENCY_KEY_CHARS:
-        message = f"idempotency_key: must be from 1 to {IDEMPOTENCY_KEY_CHARS} characters"
-        raise ProtocolError("invalid_value", message, "idempotency_key")

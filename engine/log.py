@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from protocol.codec import encode_event, encode_run, encode_text
+from protocol.errors import ProtocolError
 from protocol.events import DeltaRun, Event
 
 
@@ -121,3 +122,10 @@ class EventLog:
     def _add(self, entry: Event | _Stretch) -> None:
         self._firsts.append(self.next)
         self._entries.append(entry)
+
+
+def check_cursor(cursor: int, last: int) -> None:
+    """Raise ``ProtocolError`` if no events can be sent from behind ``cursor``; ``last`` is the newest one's number."""
+    if not -1 <= cursor <= last:
+        message = f"starting_after: {cursor} is not from -1 to {last}, the newest event"
+        raise ProtocolError("invalid_cursor", message, "starting_after")

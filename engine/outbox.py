@@ -166,7 +166,8 @@ class Subscription:
                 return True
             if not self.outbox.has_room:
                 return False
-            self._send(number, body)
+            self.outbox.put(seal(body, number, self._suffix))
+            self.cursor = number
         return True
 
     async def all_sent(self) -> None:
@@ -178,8 +179,3 @@ class Subscription:
     def close(self) -> None:
         """Hand on nothing more."""
         self.open = False
-
-    def _send(self, number: int, body: bytes) -> None:
-        if self.open:
-            self.outbox.put(seal(body, number, self._suffix))
-            self.cursor = number

@@ -8,6 +8,7 @@ client's tools that are known by their type (``shell``): what they ask is an obj
 
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from attrs import define, evolve
@@ -152,13 +153,13 @@ class Output:
         self.calls += 1
         tool = self._hosted.get(chunk.name)
         if tool is not None:
-            self._open = _OpenHosted(self, tool)
+            self._open = _OpenSilent(partial(self._begin_hosted, tool))
             return
         call_id = chunk.call_id or new_id("call", self._entropy)
         if call_id in self._slots:
             raise base.ModelError(f"the model used the call id {call_id!r} twice in one Response")
         if chunk.kind in _ASKED_IN:
-            self._open = _OpenTypedCall(self, chunk.kind, call_id)
+            self._open = _OpenSilent(partial(self._add_typed_call, chunk.kind, call_id))
             return
         cls = _OpenFunctionCall if chunk.kind == "function_call" else _OpenCustomCall
         self._open = cls(self._emitter, self.items, self._entropy, call_id, chunk.name, self._announce_call)
@@ -167,7 +168,7 @@ class Output:
         self._slots.open(call)
         self.turn.append(call)
 
-    def add_typed_call(self, kind: str, call_id: str, arguments: str) -> None:
+    def _add_typed_call(self, kind: str, call_id: str, arguments: str) -> None:
         """A call of a client's tool that is known by its type is whole: announce its item, and finish it."""
         item_id = new_id(kind, self._entropy)
         call = _typed_call(kind, item_id, call_id, arguments)
@@ -177,7 +178,7 @@ class Output:
         self._announce_call(call)
         self._emitter.emit(ev.ItemDone(index, call))
 
-    def begin_hosted(self, tool: HostedTool, arguments: str) -> None:
+    def _begin_hosted(self, tool: HostedTool, arguments: str) -> None:
         """A hosted call is whole: announce its item."""
         item = tool.begin(new_id(tool.item_type, self._entropy), arguments)
         call = HostedCall(len(self.items), item, tool)
@@ -187,12 +188,11 @@ class Output:
         self.turn.append(call)
 
 
-class _OpenHosted:
-    """A hosted call that is being sampled: nothing of it is streamed."""
+class _OpenSilent:
+    """A call that is being sampled, and of which nothing is streamed: ``whole`` takes its arguments."""
 
-    def __init__(self, output: Output, tool: HostedTool) -> None:
-        self._output = output
-        self._tool = tool
+    def __init__(self, whole: Callable[[str], None]) -> None:
+        self._whole = whole
         self._pieces: list[str] = []
 
     def add(self, pieces: Sequence[str]) -> None:
@@ -200,24 +200,7 @@ class _OpenHosted:
 
     def finish(self, status: ItemStatus) -> None:
         if status is ItemStatus.COMPLETED:
-            self._output.begin_hosted(self._tool, "".join(self._pieces))
-
-
-class _OpenTypedCall:
-    """A call of a client's tool that is known by its type, being sampled: nothing of it is streamed."""
-
-    def __init__(self, output: Output, kind: str, call_id: str) -> None:
-        self._output = output
-        self._kind = kind
-        self._call_id = call_id
-        self._pieces: list[str] = []
-
-    def add(self, pieces: Sequence[str]) -> None:
-        self._pieces += pieces
-
-    def finish(self, status: ItemStatus) -> None:
-        if status is ItemStatus.COMPLETED:
-            self._output.add_typed_call(self._kind, self._call_id, "".join(self._pieces))
+            self._whole("".join(self._pieces))
 
 
 _ASKED_IN: Final[dict[str, tuple[type[CallItem], str]]] = {

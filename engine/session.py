@@ -28,6 +28,7 @@ from protocol.requests import (
 
 from .core import Engine
 from .lane import Lanes, check_stream_id
+from .log import check_cursor
 from .outbox import Outbox, Subscription
 from .rollout import Rollout
 from .stages.pipeline import Previous
@@ -201,10 +202,7 @@ class Session:
 
     def _attach(self, request: AttachRequest) -> None:
         rollout = self._engine.find(self._tenant, request.response_id)
-        last = rollout.log.last
-        if not -1 <= request.starting_after <= last:
-            message = f"starting_after: {request.starting_after} is not from -1 to {last}, the newest event"
-            raise ProtocolError("invalid_cursor", message, "starting_after")
+        check_cursor(request.starting_after, rollout.log.last)
         self._join(rollout, request.starting_after, request.stream_id)
 
     def _steer(self, request: SteerRequest) -> None:

@@ -80,10 +80,8 @@ UNSUPPORTED: Final[dict[str, dict[str, tuple[Check, str]]]] = {
 
 def check_request(request: CreateRequest, shape: str) -> None:
     """Check the fields by themselves."""
-    for name, (fits, allowed) in RANGES.items():
-        value = getattr(request, name)
-        if value is not None and not fits(value):
-            raise ProtocolError("invalid_value", f"{name}: must be {allowed}", name)
+    for name in RANGES:
+        check_range(name, getattr(request, name))
     for name, (asks, why) in UNSUPPORTED[shape].items():
         if asks(getattr(request, name)):
             raise ProtocolError("unsupported_parameter", f"{name}: not supported here; {why}", name)
@@ -92,6 +90,13 @@ def check_request(request: CreateRequest, shape: str) -> None:
         raise ProtocolError("invalid_value", message, "previous_response_id")
     check_tools(request.tools)
     check_format(request.text)
+
+
+def check_range(name: str, value: Any) -> None:
+    """Check one field of ``RANGES``, of whatever request or frame it is; None is not given."""
+    fits, allowed = RANGES[name]
+    if value is not None and not fits(value):
+        raise ProtocolError("invalid_value", f"{name}: must be {allowed}", name)
 
 
 def check_tools(tools: Sequence[Tool]) -> None:

@@ -1,7 +1,7 @@
 """Clients of a server under test: a real WebSocket on any stream, and one that needs no network at all."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import trio
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
@@ -9,6 +9,7 @@ from wsproto.utilities import LocalProtocolError
 
 from protocol.codec import encode, parse
 from protocol.conformance.transport import Closed
+from protocol.events import TERMINAL
 from protocol.limits import HARD_FRAME_BYTES
 
 from ..core import Engine
@@ -16,7 +17,6 @@ from ..outbox import Outbox
 from ..server import PATH
 from ..session import Session
 
-TERMINAL: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
 Message = Mapping[str, Any] | str | bytes
 Headers = Sequence[tuple[bytes, bytes]]
 

@@ -44,14 +44,14 @@ class Door:
     headers: list[tuple[bytes, bytes]]
 
     @classmethod
-    def at(cls, url: str, api_key: str | None, tls: ssl.SSLContext | None) -> "Door":
+    def at(cls, url: str, api_key: str | None, tls: ssl.SSLContext | None, beta: bytes = BETA) -> "Door":
         parts = urlsplit(url)
         secure = parts.scheme in ("https", "wss")
         if not parts.hostname or (not secure and parts.scheme not in ("http", "ws")):
             raise ValueError(f"not a URL with http, https, ws or wss and a host: {url!r}")
         path = parts.path.rstrip("/")
         path = path if path.endswith("/responses") else f"{path}/responses"
-        headers = [(b"openai-beta", BETA)]
+        headers = [(b"openai-beta", beta)]
         if api_key is not None:
             headers.append((b"authorization", b"Bearer " + api_key.encode()))
         return cls(

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from protocol.events import TERMINAL
+
 from ...account import Shape
 from ...client import Event
 from .lines import Lines, Screen
@@ -42,7 +44,7 @@ class SideBySide:
             self._live.event(event)
         elif event.type == "response.created":
             self._draw(0)
-        elif event.type in ("response.completed", "response.incomplete", "response.failed"):
+        elif event.type in TERMINAL:
             self._draw(1)
 
     def result(self, call: Mapping[str, Any], output: Mapping[str, Any], seconds: float) -> None:

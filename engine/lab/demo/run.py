@@ -25,7 +25,7 @@ from tools.spec import Tool
 
 from ... import tokens
 from ...account import Shape
-from ...client import Event
+from ...client import Event, background
 from ...client_tools import Toolbox
 from ...ledger import MemoryLedger
 from ...server import Server, listening
@@ -267,18 +267,11 @@ async def until_signal(job: Callable[[], Awaitable[T]]) -> T | None:
     Raises what it raises.
     """
     outcome: T | None = None
-    failure: Exception | None = None
     heeded = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup ignores SIGHUP, for example
     with trio.open_signal_receiver(*heeded) as signals:
-        async with trio.open_nursery() as nursery:
+        async with background() as nursery:
             nursery.start_soon(_cancel_on, signals, nursery.cancel_scope)
-            try:
-                outcome = await job()
-            except Exception as error:
-                failure = error
-            nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
+            outcome = await job()
     return outcome
 
 
