@@ -1,6 +1,8 @@
 """The directions of the imports, read from the sources: a breach or a circle fails here."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +118,9 @@ def test_the_public_door_is_small_and_true(package: str) -> None:
     assert module.__all__ == sorted(module.__all__)
     assert all(hasattr(module, name) for name in module.__all__)
     assert module.__doc__
+
+
+def test_the_command_tells_its_help_without_the_engine() -> None:
+    code = "import sys, engine.cli; print('engine.server' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "False"
