@@ -10,6 +10,7 @@ import re
 import socket
 from typing import Any, Final
 
+PATH: Final = "/v1/responses"
 RECEIVE_BYTES: Final = 262_144
 """One read takes what a fast server has written meanwhile."""
 

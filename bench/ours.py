@@ -10,7 +10,7 @@ from engine import tokens
 from engine.config import Config
 from engine.logs import log_to_stderr
 from engine.models.base import Model
-from engine.server import Server
+from engine.server import Server, port_of
 from engine.services import Services
 
 from .child import answer, raise_file_limit
@@ -37,10 +37,9 @@ async def main(options: dict[str, Any]) -> None:
     ]
     server = Server(Services(config=CONFIG, models={model.name: model for model in models}))
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1024)
-    port = listeners[0].socket.getsockname()[1]
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run, listeners)
-        await answer(port, lambda: {"connections": server.connections, "live": len(server.engine.live)})
+        await answer(port_of(listeners), lambda: {"connections": server.connections, "live": len(server.engine.live)})
         nursery.cancel_scope.cancel()
 
 

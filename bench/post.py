@@ -5,11 +5,10 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from .client import HttpClient
+from .client import PATH, HttpClient
 from .process import ServerProcess
 from .report import Row, Sizes, interleaved, ratio, sides
 
-PATH: Final = "/v1/responses"
 PAYLOAD: Final = json.dumps({"model": "instant", "input": "Say how the loop goes on.", "store": False}).encode()
 
 

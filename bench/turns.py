@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Protocol
 
-from .client import TERMINAL
+from .client import PATH, TERMINAL
 from .process import ServerProcess
 from .report import Row, Sizes, interleaved, ratio, sides
 from .resume import DELTA, RESULT, SHORT_HISTORY, Parked, history
 
 MODEL: Final = "turn"
-PATH: Final = "/v1/responses"
 CREATED: Final = b'{"type":"response.created"'
 ACCEPTED: Final = b'{"type":"response.append.accepted"'
 

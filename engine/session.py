@@ -251,7 +251,7 @@ class Session:
     def refused(self, request: CreateRequest, error: ProtocolError) -> None:
         """A create was refused: its lane goes on."""
         self._evict(request.stream_id, request.previous_response_id)
-        self._tell(error, None, request.stream_id)
+        self._tell(error, stream_id=request.stream_id)
         self._lanes.done(request.stream_id)
 
     def created(self, request: CreateRequest, rollout: Rollout) -> None:

@@ -182,7 +182,7 @@ class Schemas:
             return schema if field.default is attrs.NOTHING else _or_null(schema)
         if field.metadata.get(WIRE) == OMIT:
             members = tuple(member for member in get_args(tp) if member is not NoneType)
-            return self.of(members[0], way) if len(members) == 1 else self._union(members, way)
+            return self._union(members, way)
         return self.of(tp, way)
 
     def _delta(self, kind: DeltaType) -> Schema:

@@ -20,6 +20,7 @@ from protocol.client import AskUser, RunCall, output_for
 from ..account import Shape
 from ..chains import HttpWire, SocketWire, open_wire, run_chain
 from ..client import Client, Rollout, RolloutError, connect
+from ..models.lookaround import shorten
 from ..serving import Options, running
 from ..trajectories import AssistantRecord, ToolRecord, UserRecord, read_rollout
 from ..trajectories import Rollout as Recording
@@ -225,5 +226,4 @@ def _first_difference(recorded: Sequence[Told], got: Sequence[Told]) -> str | No
 
 
 def _short(told: Told) -> str:
-    text = " ".join(told)
-    return text if len(text) <= 100 else text[:100] + "…"
+    return shorten(" ".join(told), 100)

@@ -139,10 +139,10 @@ class Repeat:
 
 @frozen
 class Fail:
-    fault: Fault = "broken"
-    code: str = "server_error"
-    message: str = "the program fails here"
-    retry_after: float | None = None
+    fault: Fault
+    code: str
+    message: str
+    retry_after: float | None
 
 
 @frozen
@@ -397,7 +397,7 @@ def _fail(value: Any, path: str, _: int) -> tuple[Step, int]:
 
 def _stop(value: Any, path: str, _: int) -> tuple[Step, int]:
     _object(value, path, {"stop"})
-    reason: EndReason = _one_of(value["stop"], ("end", "max_output_tokens", "content_filter"), f"{path}.stop")
+    reason: EndReason = _one_of(value["stop"], get_args(EndReason), f"{path}.stop")
     return End(reason), 2
 
 

@@ -120,7 +120,7 @@ class Exchange:
         await self._connection.answer(status, body, [*self.headers, *headers])
 
     @asynccontextmanager
-    async def sse(self, headers: Headers = ()) -> AsyncIterator[SseStream]:
+    async def sse(self) -> AsyncIterator[SseStream]:
         """Answer with server-sent events: those that the block puts, as soon as they are there; at its end ``[DONE]``.
 
         An exception of the block is told to the client as an ``error`` event before ``[DONE]``, and goes on its way. For a
@@ -128,7 +128,7 @@ class Exchange:
         was HEAD the block is cancelled too.
         """
         connection, failure = self._connection, None
-        await connection.begin(200, [*SSE_HEADERS, *self.headers, *headers])
+        await connection.begin(200, [*SSE_HEADERS, *self.headers])
         if connection.to_head:
             await connection.end()
             await connection.skip_rest()

@@ -153,7 +153,7 @@ class Machine:
         frame |= {"tools": [{"type": HOSTED}]} if move.hosted else {}
         client.used.add(lane)
         created = Answers(frozenset({"created"}))
-        await self._send(frame, Request(client, "create", created, lane, script=beginning(text), holds=move.hold))
+        await self._send(frame, Request(client, "create", created, lane, script=beginning(text)))
 
     async def _answer(self, move: mv.Answer) -> None:
         rollout = self._pick(move.rollout)

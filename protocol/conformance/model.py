@@ -65,7 +65,6 @@ class Rollout:
     """One Response, as it is known from outside."""
 
     script: Script
-    holds: bool
     trace: Trace = field(factory=lambda: Trace(append_shape=True))
     log: list[Frame] = field(factory=list)
     """Its events without their lane, by number."""

@@ -5,9 +5,9 @@ move that has nothing to work on does nothing. So every list of moves is a conve
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from attrs import field, frozen
+from attrs import frozen
 
 from .script import Step
 
@@ -186,4 +186,3 @@ class Conversation:
 
     moves: Sequence[Move]
     finale: Literal["answer", "cancel"] = "answer"
-    context: dict[str, Any] = field(factory=dict, repr=False)

@@ -55,7 +55,6 @@ class Request:
     append: Append | None = None
     cursor: int = -1
     script: Script | None = None
-    holds: bool = False
     serial: int = 0
     told: bool = False
     """The client, which is not attached, has heard that this was accepted; the log has yet to show it."""
@@ -251,15 +250,16 @@ class World:
 
     def _hear_answer(self, client: Client, frame: Frame) -> None:
         """What a client that is not attached is told of what it asked for; those who are hear it from the log."""
-        asked = [request for request in (*client.pending, *self._given, *self._lost) if request.client is client]
-        if not any(request.rollout and request.rollout.id == frame.get("response_id") for request in asked):
+        asked = (request for request in (*client.pending, *self._given, *self._lost) if request.client is client)
+        rollouts = (request.rollout for request in asked)
+        rollout = next((one for one in rollouts if one is not None and one.id == frame.get("response_id")), None)
+        if rollout is None:
             raise self.fail("L13", f"{client.name} was told {frame}, and had not asked")
         if "append" not in frame:
             return
         duplicate, call_ids = frame["append"]["duplicate"], set(frame["append"]["call_ids"])
         if not duplicate:
             self._claims[frame["append"]["id"]] = client
-        rollout = next(request.rollout for request in asked if request.rollout and request.rollout.id == frame["response_id"])
         if any(event.get("append") == frame["append"] for event in rollout.log):
             return  # who is attached told of it first, and a request that it answers was found
         for request in client.pending:  # one client's appends are answered in their order
@@ -317,7 +317,7 @@ class World:
         if request is None or request.script is None:
             raise self.fail("L13", f"{client.name} got a new Response on lane {lane}, and had not asked")
         client.pending.remove(request)
-        rollout = Rollout(request.script, request.holds)
+        rollout = Rollout(request.script)
         self.rollouts.append(rollout)
         self.story.name(frame.get("response", {}).get("id"), f"r{len(self.rollouts) - 1}")
         feed = Feed(rollout, -1)

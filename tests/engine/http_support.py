@@ -69,11 +69,6 @@ class Served:
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.port}{path}"
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until ``holds``."""
-        while not holds():
-            await trio.sleep(0.005)
-
 
 @asynccontextmanager
 async def served(

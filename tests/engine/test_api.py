@@ -8,6 +8,7 @@ import httpx2
 import pytest
 import trio
 
+from engine.testing import eventually
 from engine.testing.models import FakeModel, say, stop
 from protocol.grammar import check
 
@@ -97,7 +98,7 @@ async def test_a_stream_says_that_it_must_not_be_held_back() -> None:
 async def test_retrieve_what_has_ended(config: Json) -> None:
     async with served(**config) as it, it.client() as http:
         response = await create(http, CALL)
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert bool(it.server.engine._finished) == (config == {})
         assert await get(http, f"responses/{response['id']}") == response
 
@@ -136,7 +137,7 @@ async def test_the_events_of_what_has_ended_are_the_same_byte_for_byte(config: J
     async with served(data=tmp_path / "books", **config) as it, it.client() as http:
         texts = await first_events(http, body({"reason": "Hm."}, {"say": {"tokens": 30}}, CALL))
         response_id = json.loads(texts[0])["response"]["id"]
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         for cursor in (None, -1, 0, 7, len(texts) - 2, len(texts) - 1):
             assert await events_after(http, response_id, cursor) == texts[(-1 if cursor is None else cursor) + 1 :]
         path = f"responses/{response_id}?stream=true&starting_after="
@@ -209,10 +210,10 @@ async def test_cancel_a_background_response_again_and_again(config: Json) -> Non
         path = f"responses/{started['id']}/cancel"
         first = await post(http, path)
         assert first["status"] == "cancelled"
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert await post(http, path) == first
         completed = await create(http, {"say": "x"}, background=True)
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert (await post(http, f"responses/{completed['id']}/cancel"))["status"] == "completed"
 
 
@@ -223,7 +224,7 @@ async def test_cancel_is_refused_for_what_is_not_in_the_background(config: Json)
             live = (await stream.until("response.created"))["response"]["id"]
             assert refused(await other.post(f"responses/{live}/cancel")) == (400, "invalid_value")
         ended = await create(other, {"say": "x"})
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert refused(await other.post(f"responses/{ended['id']}/cancel")) == (400, "invalid_value")
 
 
@@ -236,7 +237,7 @@ async def test_input_items_in_pages(config: Json) -> None:
     async with served(**config) as it, it.client() as http:
         sent = {"model": "scripted", "input": [*items, {"role": "user", "content": '{"program": [{"say": "x"}]}'}]}
         response = await post(http, "responses", sent)
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         path = f"responses/{response['id']}/input_items"
         newest = await get(http, path)
         assert (newest["object"], len(newest["data"]), newest["has_more"]) == ("list", 20, True)
@@ -392,7 +393,7 @@ async def drop(it: Served, sent: Json) -> str:
     """Begin a Response, and drop the connection; returns its id."""
     async with await trio.open_tcp_stream("127.0.0.1", it.port) as stream:
         await stream.send_all(request_bytes("POST", "/v1/responses", sent))
-        await it.until(lambda: bool(it.server.engine.live))
+        await eventually(lambda: bool(it.server.engine.live))
         (response_id,) = it.server.engine.live
         if sent.get("stream"):
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
@@ -404,7 +405,7 @@ async def drop(it: Served, sent: Json) -> str:
 async def test_a_client_that_drops_cancels_its_response(stream: bool) -> None:
     async with served() as it, it.client() as http:
         response_id = await drop(it, body(NEVER, pace=100, stream=stream))
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert (await get(http, f"responses/{response_id}"))["status"] == "cancelled"
         assert [row.status for row in it.server.services.ledger.rows] == ["cancelled"]  # type: ignore[attr-defined]
 
@@ -413,7 +414,7 @@ async def test_a_client_that_closes_politely_has_gone_too() -> None:
     async with served() as it, it.client() as http:
         async with events(http, "POST", "responses", json=body(NEVER, pace=100, stream=True)) as stream:
             await stream.until("response.created")
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert [row.status for row in it.server.services.ledger.rows] == ["cancelled"]  # type: ignore[attr-defined]
 
 
@@ -423,7 +424,7 @@ async def test_a_client_that_drops_leaves_these_alone(stream: bool, shape: Json)
     async with served() as it, it.client() as http:
         response_id = await drop(it, body(NEVER, pace=200, stream=stream, **shape))
         rollout = it.server.engine.live[response_id]
-        await it.until(lambda: not rollout.attached)
+        await eventually(lambda: not rollout.attached)
         assert rollout.live
         assert (await get(http, f"responses/{response_id}"))["status"] == "in_progress"
         await post(http, f"responses/{response_id}/cancel")
@@ -448,11 +449,11 @@ async def test_a_client_that_drops_before_its_response_has_begun(fields: Json, l
         sent = {"model": "fake", "input": "x", "previous_response_id": previous["id"], **fields}
         async with await trio.open_tcp_stream("127.0.0.1", it.port) as stream:
             await stream.send_all(request_bytes("POST", "/v1/responses", sent))
-            await it.until(lambda: bool(it.server.engine._starting))
+            await eventually(lambda: bool(it.server.engine._starting))
             await reset(stream)
-        await it.until(lambda: len(it.server._https) == 1)
+        await eventually(lambda: len(it.server._https) == 1)
         held.set()
-        await it.until(lambda: not it.server.engine._starting and not it.server.engine.live)
+        await eventually(lambda: not it.server.engine._starting and not it.server.engine.live)
         statuses = [row.status for row in it.server.services.ledger.rows]  # type: ignore[attr-defined]
         assert statuses == ["completed", left]
 
@@ -476,7 +477,7 @@ async def test_a_retry_of_what_was_dropped_is_answered() -> None:
         sent = body({"say": {"tokens": 20}}, pace=100, idempotency_key="k")
         dropped = await drop(it, sent)
         rollout = it.server.engine.live[dropped]
-        await it.until(lambda: rollout.abandoned)
+        await eventually(lambda: rollout.abandoned)
         retried = await post(http, "responses", sent)
         assert (retried["status"], retried["id"] == dropped) == ("completed", False)
         assert await post(http, "responses", sent) == retried

@@ -13,6 +13,7 @@ from engine.conversations import ITEMS_AT_ONCE
 from engine.database import Database
 from engine.policy import Policy, Rule
 from engine.store import Conversation, Kept, MemoryStore, Store
+from engine.testing import eventually
 from protocol.items import Message
 
 from .http_support import CALL, NEVER, Json, body, events, get, ok, output, post, program, refused, said, served
@@ -257,7 +258,7 @@ async def test_one_response_at_a_time_is_in_it() -> None:
             answer = await other.post("responses", json=body({"say": "x"}, conversation=made["id"]))
             assert refused(answer) == (409, "conversation_locked")
             assert answer.json()["error"]["param"] == "conversation"
-        await it.until(lambda: not it.server.engine.live)
+        await eventually(lambda: not it.server.engine.live)
         assert said(await post(other, "responses", body({"say": "x"}, conversation=made["id"]))) == "x"
 
 
@@ -267,7 +268,7 @@ async def test_one_that_is_deleted_meanwhile_takes_nothing() -> None:
         async with trio.open_nursery() as nursery:
             sent = body({"say": {"tokens": 20}}, pace=100, conversation=made["id"])
             nursery.start_soon(lambda: post(http, "responses", sent))
-            await it.until(lambda: bool(it.server.engine.live))
+            await eventually(lambda: bool(it.server.engine.live))
             async with it.client() as other:
                 ok(await other.delete(f"conversations/{made['id']}"))
         assert refused(await http.get(f"conversations/{made['id']}/items")) == (404, "conversation_not_found")

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.outbox import Outbox
-from engine.testing.pipes import pipe_pair
+from engine.testing import pipe_pair, virtually
 from engine.transport.answer import Answer
 from engine.transport.http import Exchange, HttpConnection, Limits, Upgrade
 from engine.transport.routes import Routes
@@ -130,11 +130,6 @@ async def served(handle: Handle, limits: Limits | None = None, *, capacity: int 
     assert one.bugs == []
 
 
-def virtual(main: Callable[[], Awaitable[None]]) -> None:
-    """Run in time that jumps to whatever is next."""
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
 async def echo(exchange: Exchange) -> None:
     await exchange.respond(200, {"params": dict(exchange.params), "body": await exchange.json()})
 
@@ -241,7 +236,7 @@ def test_pieces_of_any_size_get_the_same_answers_in_order(requests: list[tuple[s
         assert [reply.status for reply in whole] == [status for _, _, status in requests]
         assert await exchanged(cut(data, at), methods) == whole
 
-    virtual(main)
+    virtually(main)
 
 
 def test_bytes_one_by_one() -> None:
@@ -250,7 +245,7 @@ def test_bytes_one_by_one() -> None:
             [reply] = await exchanged([data[i : i + 1] for i in range(len(data))], [method])
             assert reply.status == status, data
 
-    virtual(main)
+    virtually(main)
 
 
 @settings(max_examples=150, deadline=None)
@@ -269,7 +264,7 @@ def test_garbage_is_answered_or_ignored_but_never_a_bug(data: st.DataObject) -> 
             await one.over.wait()
         assert said == b"" or said.startswith(b"HTTP/1.1 ")
 
-    virtual(main)
+    virtually(main)
 
 
 # ---- requests that are refused
@@ -552,7 +547,7 @@ def test_a_slow_sender_is_cut_off_in_time(name: str) -> None:
             assert at_least <= trio.current_time() <= at_least + 1
             await one.over.wait()
 
-    virtual(main)
+    virtually(main)
 
 
 def test_a_body_that_comes_fast_enough_may_take_long() -> None:
@@ -564,7 +559,7 @@ def test_a_body_that_comes_fast_enough_may_take_long() -> None:
                 await one.client.send(b" " * 20_000)
             assert (await one.client.ask(b"1")).json["body"] == 1
 
-    virtual(main)
+    virtually(main)
 
 
 def test_an_idle_connection_is_closed_quietly_and_a_busy_one_is_not() -> None:
@@ -581,7 +576,7 @@ def test_an_idle_connection_is_closed_quietly_and_a_busy_one_is_not() -> None:
             assert await one.client.everything() == b""
             assert trio.current_time() == idle + 75
 
-    virtual(main)
+    virtually(main)
 
 
 async def stalled(handle: Handle) -> None:
@@ -608,7 +603,7 @@ def test_a_client_that_does_not_read_is_given_up() -> None:
         raise ProtocolError("not_found", "x" * 10_000)
 
     for handle in (large, stream, refused):
-        virtual(partial(stalled, handle))
+        virtually(partial(stalled, handle))
 
 
 def test_a_long_answer_may_take_a_slow_reader_long() -> None:
@@ -624,7 +619,7 @@ def test_a_long_answer_may_take_a_slow_reader_long() -> None:
                 count += len(await one.client.stream.receive_some(64_000))
             assert trio.current_time() > 100
 
-    virtual(main)
+    virtually(main)
 
 
 # ---- clients that drop
@@ -674,7 +669,7 @@ def test_a_dropped_client_cancels_its_handler(how: str, seconds: float, sse: boo
             # A stream of events finds out by its next write, if that is sooner.
             assert 5.5 <= handler.ended_at <= 5.5 + seconds
 
-    virtual(main)
+    virtually(main)
 
 
 @pytest.mark.parametrize("sse", [False, True])
@@ -690,7 +685,7 @@ def test_a_detached_handler_goes_on(how: str, sse: bool) -> None:
             assert handler.done
             assert trio.current_time() >= 100
 
-    virtual(main)
+    virtually(main)
 
 
 def test_a_half_closed_client_gets_its_answers_if_they_are_quick() -> None:
@@ -702,7 +697,7 @@ def test_a_half_closed_client_gets_its_answers_if_they_are_quick() -> None:
                 assert (await one.client.reply()).status == 200
             assert await one.client.everything() == b""
 
-    virtual(main)
+    virtually(main)
 
 
 async def test_what_is_sent_ahead_is_held_back_beyond_a_bound() -> None:
@@ -733,7 +728,7 @@ def test_a_write_that_was_cut_ends_the_connection() -> None:
             assert trio.current_time() == 3
             assert len(await one.client.everything()) == 1000
 
-    virtual(main)
+    virtually(main)
 
 
 # ---- server-sent events
@@ -797,7 +792,7 @@ def test_the_head_is_sent_before_the_first_event() -> None:
             assert head.endswith(b"\r\n\r\n")
             assert trio.current_time() == 0
 
-    virtual(main)
+    virtually(main)
 
 
 @pytest.mark.parametrize("error", [ProtocolError("model_not_found", "no"), ZeroDivisionError()])
@@ -828,7 +823,7 @@ def test_head_of_a_stream_ends_at_once() -> None:
             assert (await one.client.ask(get("/", method="HEAD"), "HEAD")).status == 200
             assert trio.current_time() == 0
 
-    virtual(main)
+    virtually(main)
 
 
 async def test_an_outbox_over_a_stream_is_bounded() -> None:
@@ -905,7 +900,7 @@ def test_a_polite_close_waits_for_the_answer_and_takes_no_other_request() -> Non
             await one.connection.aclose()
             assert await one.client.everything() == b""
 
-    virtual(main)
+    virtually(main)
 
 
 # ---- on real sockets

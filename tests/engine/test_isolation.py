@@ -10,6 +10,7 @@ import pytest
 from attrs import frozen
 
 from engine.api import Api
+from engine.testing import eventually
 
 from .http_support import CALL, NEVER, Json, Served, body, get, ok, output, post, refused, served
 from .socket_support import RawClient, client
@@ -49,7 +50,7 @@ async def hers(it: Served) -> AsyncIterator[Hers]:
             ("ended", body({"say": "y"}, idempotency_key="k")),
         ):
             ids[name] = (await post(http, "responses", sent))["id"]
-        await it.until(lambda: len(it.server.engine.live) == 2)
+        await eventually(lambda: len(it.server.engine.live) == 2)
         del it.server.engine._finished[ids["cold"]]
         made = await post(http, "conversations", {"items": [{"role": "user", "content": "Mine."}], "metadata": {"a": "b"}})
         ids["conversation"] = made["id"]

@@ -30,6 +30,7 @@ from engine.models.base import (
     Text,
 )
 from engine.models.scripted import ScriptedModel
+from engine.testing import virtually
 from protocol import items
 from protocol.items import Item
 from protocol.requests import Tool
@@ -721,10 +722,6 @@ def test_each_message_is_answered_anew() -> None:
 # ---- pace
 
 
-def paced(main: Callable[[], Any]) -> Any:
-    return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-
-
 @given(st.integers(1, 300), st.sampled_from([0.5, 3, 65, 1000, 4000]), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_tokens_come_when_they_are_due(count: int, rate: float, own: bool) -> None:
@@ -742,7 +739,7 @@ def test_tokens_come_when_they_are_due(count: int, rate: float, own: bool) -> No
                 assert trio.current_time() - start == pytest.approx(given / rate)
             assert isinstance(chunks[-1], Stop)
 
-    paced(main)
+    virtually(main)
 
 
 def test_a_late_reader_gets_what_is_due() -> None:
@@ -763,7 +760,7 @@ def test_a_late_reader_gets_what_is_due() -> None:
             await turn(sampler)
             assert trio.current_time() - start == pytest.approx(0.2)  # the schedule began anew
 
-    paced(main)
+    virtually(main)
 
 
 def test_cancelling_a_receive_loses_nothing() -> None:
@@ -775,7 +772,7 @@ def test_cancelling_a_receive_loses_nothing() -> None:
             assert scope.cancelled_caught
             assert text_in(await turn(sampler)) == "one two three"
 
-    paced(main)
+    virtually(main)
 
 
 def test_every_receive_is_a_checkpoint() -> None:

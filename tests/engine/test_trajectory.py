@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, MessageEnd, Plan, Rendered, Sampler, Stop, Text
 from engine.models.trajectory import TrajectoryModel
+from engine.testing import virtually
 from engine.trajectories import (
     AssistantRecord,
     Record,
@@ -207,7 +208,7 @@ def test_pace() -> None:
         count = sum(chunk.tokens for chunk in chunks if isinstance(chunk, Text | CallPieces))
         assert trio.current_time() - start == pytest.approx(count / 2)
 
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    virtually(main)
 
 
 # ---- files

@@ -4,8 +4,7 @@ Four ways, since HTTP has two: ``append`` and ``create`` through a socket's ``Se
 ``POST /v1/responses`` with ``previous_response_id``, and ``history``, the same with all that was said sent anew each time.
 """
 
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -13,22 +12,16 @@ import trio
 from attrs import define, evolve, field, frozen
 
 from engine.api import Api
-from engine.config import Config
 from engine.core import Engine
 from engine.ledger import Ledger, MemoryLedger, Row
 from engine.models.base import CallBegin, Chunk, Model, Plan, Rendered, Sampler
-from engine.outbox import Outbox
-from engine.policy import Policy
-from engine.services import Services
-from engine.session import Session
 from engine.stages.rendering import render_calls, render_prompt, render_results
 from engine.store import MemoryStore, Stored
-from engine.testing import user
+from engine.testing import DirectServer, DirectSocket, direct_server, make_services, user
 from engine.testing.clients import TERMINAL
 from protocol.client import output_for
 from protocol.codec import encode, parse
 from protocol.items import CALL_CLASSES, OUTPUT_TYPE_OF, FileSearchCall, Item
-from tools.spec import HostedTool
 
 Json = dict[str, Any]
 TENANT = "somebody"
@@ -128,9 +121,13 @@ class SlowBooks(MemoryStore):
 class House:
     """An engine and its books. ``told`` is what happened, in order: ``end`` for a terminal event that was received."""
 
-    engine: Engine
+    server: DirectServer
     model: WatchedModel
     told: list[str] = field(factory=list)
+
+    @property
+    def engine(self) -> Engine:
+        return self.server.engine
 
     @property
     def rows(self) -> Sequence[Row]:
@@ -142,65 +139,20 @@ class House:
 
 
 @asynccontextmanager
-async def house(
-    model: WatchedModel,
-    *,
-    hosted: Mapping[str, HostedTool] | None = None,
-    policy: Policy | None = None,
-    config: Config | None = None,
-    slow: float = 0.0,
-) -> AsyncIterator[House]:
-    """An engine that runs in this task's nursery. ``slow``: seconds that its ledger and its store take, each."""
-    bugs: list[BaseException] = []
+async def house(model: WatchedModel, *, slow: float = 0.0, **options: Any) -> AsyncIterator[House]:
+    """A ``direct_server`` with ``options``. ``slow``: seconds that its ledger and its store take, each."""
     told: list[str] = []
     books = SlowBooks(slow, told.append)
-    services = Services(
-        models={model.name: model},
-        hosted=hosted or {},
-        policy=policy or Policy.empty(),
-        config=config or Config(),
-        entropy=random.Random(1).randbytes,
-        wall=lambda: 1_750_000_000 + trio.current_time(),
-        on_bug=bugs.append,
-        ledger=cast(Ledger, books),
-        store=books,
-    )
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        engine = Engine(services)
-        await nursery.start(engine.run)
-        try:
-            yield House(engine, model, told)
-            await engine.shutdown()
-        except Exception as error:
-            failure = error
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-    assert not bugs, bugs
+    services = make_services(models=[model], seed=1, **options)
+    services.ledger, services.store = cast(Ledger, books), books
+    async with direct_server(services) as server:
+        yield House(server, model, told)
 
 
-class Socket:
-    """A client's socket, without a socket. It is also what a session's outbox writes to."""
-
-    waiting = 0
-
-    def __init__(self, engine: Engine) -> None:
-        self._frames, self._inbox = trio.open_memory_channel[bytes](100_000)
-        self._session = Session(engine, TENANT, Outbox(self, 1 << 30))
-
-    def put(self, frame: bytes) -> None:
-        self._frames.send_nowait(frame)
-
-    def flush(self) -> None: ...
-
-    def send(self, frame: Mapping[str, Any]) -> None:
-        self._session.handle(encode(frame).decode())
-
-    async def receive(self) -> Json:
-        frame: Json = parse(await self._inbox.receive())
-        assert frame["type"] != "error", frame
-        return frame
+async def received(socket: DirectSocket) -> Json:
+    frame: Json = await socket.receive()
+    assert frame["type"] != "error", frame
+    return frame
 
 
 class _Exchange:
@@ -260,15 +212,15 @@ Turn = Callable[[Json], Awaitable[Json]]
 
 async def _append(house: House, body: Json, going: _Going) -> list[Json]:
     """One Response to the end."""
-    socket = Socket(house.engine)
-    socket.send({"type": "response.create", "continuation": "append", "hold": "conversation", **body})
+    socket = await house.server.connect(limit=1 << 30)
+    await socket.send({"type": "response.create", "continuation": "append", "hold": "conversation", **body})
     calls: list[Json] = []
-    while (frame := await socket.receive())["type"] not in TERMINAL:
+    while (frame := await received(socket))["type"] not in TERMINAL:
         if frame["type"] == "response.output_item.done" and frame["item"]["type"] in OUTPUT_TYPE_OF:
             calls.append(frame["item"])
         elif frame["type"] == "response.done":
             more = going.answers(calls) if calls else going.next_input()
-            socket.send({"type": "response.append", "input": more} if more else {"type": "response.finish"})
+            await socket.send({"type": "response.append", "input": more} if more else {"type": "response.finish"})
             calls = []
     house.told.append("end")
     return [frame["response"]]
@@ -292,12 +244,12 @@ async def _chain(house: House, turn: Turn, body: Json, going: _Going, *, full: b
         following = {**body, **changed}
 
 
-def _turns_over_a_socket(house: House) -> Turn:
-    socket = Socket(house.engine)
+async def _turns_over_a_socket(house: House) -> Turn:
+    socket = await house.server.connect(limit=1 << 30)
 
     async def turn(body: Json) -> Json:
-        socket.send({"type": "response.create", "continuation": "create", **body})
-        while (frame := await socket.receive())["type"] not in TERMINAL:
+        await socket.send({"type": "response.create", "continuation": "create", **body})
+        while (frame := await received(socket))["type"] not in TERMINAL:
             assert frame["type"] != "response.done"
         response: Json = frame["response"]
         return response
@@ -368,7 +320,7 @@ async def play(house: House, way: str, body: Json, client: Client) -> Played:
     if way == "append":
         responses = await _append(house, body, going)
     else:
-        turn = _turns_over_a_socket(house) if way == "create" else _turns_over_http(house)
+        turn = await _turns_over_a_socket(house) if way == "create" else _turns_over_http(house)
         responses = await _chain(house, turn, body, going, full=way == "history")
     await trio.sleep(60)  # virtual ones: until all is billed and stored
     assert not house.engine.live

@@ -79,7 +79,7 @@ def events(*more: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def rollout(*more: dict[str, Any]) -> Rollout:
-    one = Rollout(script({"call": {"name": "t", "arguments": "{}"}}, {"say": "got {{output}}"}), False)
+    one = Rollout(script({"call": {"name": "t", "arguments": "{}"}}, {"say": "got {{output}}"}))
     for frame in events(*more):
         one.trace.feed(frame)
         one.log.append(frame)

@@ -7,7 +7,6 @@ Who needs more runs the agent in a container.
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 import trio
@@ -131,8 +130,8 @@ class Shell(LocalTool):
         if any("\0" in text for text in (*argv, *(env or {}).values(), *(env or {}))):
             raise Failure("a command can't contain a NUL character")
         cwd = await trio.to_thread.run_sync(self.workspace.folder, workdir)
-        start = partial(run_program, argv, cwd=cwd, env=self._env if env is None else env)
-        return await start(seconds=seconds, output_bytes=output_bytes, merged=merged)
+        env = self._env if env is None else env
+        return await run_program(argv, cwd=cwd, env=env, seconds=seconds, output_bytes=output_bytes, merged=merged)
 
 
 def _shell(command: str) -> tuple[str, str, str]:

@@ -71,7 +71,6 @@ async def work(
     Raises ``RolloutError``, ``ConnectionLost``, ``OSError``, and what ``on_event`` raises. Cancelled, tools and Response are
     cancelled.
     """
-    toolbox = Toolbox(tools, (FILE_SEARCH,))
     task = {"type": "message", "role": "user", "content": PROMPT}
     body: dict[str, Any] = {"model": model, "instructions": INSTRUCTIONS, "input": [task]}
     started = trio.current_time()
@@ -81,6 +80,7 @@ async def work(
         up, down, responses = result.bytes_up, result.bytes_down, [result.response]
     else:
         async with open_wire(url, shape) as wire:
+            toolbox = Toolbox(tools, (FILE_SEARCH,))
             body["tools"] = toolbox.definitions
             chain = await run_chain(wire, body, answer=toolbox.answer, on_event=lambda frame: on_event(Event(frame)))
         up, down, responses = wire.bytes_up, wire.bytes_down, [*chain.responses]

@@ -222,8 +222,7 @@ class _Mender:
     def _have_changed(self, paths: Sequence[str]) -> Step[bool]:
         thought = f"The patch is refused. I read again what {' and '.join(paths)} says now."
         answers = yield Turn(thought, calls=tuple(Ask("read_file", {"path": path}) for path in paths))
-        known = {path: self._disk[path] for path in paths}
-        if all(answer.text == known[path] for path, answer in zip(paths, answers, strict=True)):
+        if all(answer.text == self._disk[path] for path, answer in zip(paths, answers, strict=True)):
             return False
         for path, answer in zip(paths, answers, strict=True):
             self._saw(path, answer)

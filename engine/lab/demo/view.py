@@ -80,9 +80,8 @@ class LiveView:
         self._seed = seed
         self._live = False
         self._parks = 0
-        self._parked_at: float | None = None
+        self._parked_at: float | None = None  # while that was shown, and its end was not
         self._resumed_at: float | None = None
-        self._told = False  # the parked state was shown, and its end was not
 
     # ---- what happens
 
@@ -174,7 +173,7 @@ class LiveView:
 
     def _parked(self, frame: Mapping[str, Any]) -> None:
         self._parks += 1
-        self._parked_at, self._told = time.perf_counter(), True
+        self._parked_at, self._resumed_at = time.perf_counter(), None
         waits_for = ", ".join(str(stub.get("name") or stub["type"]) for stub in frame["required_input"])
         self._edge(self._marks.park, Text.assemble((f"parked ({self._parks})", "bold yellow"), f", waiting for {waits_for}"))
 
@@ -187,10 +186,10 @@ class LiveView:
         self._live = False
 
     def _show_resumed(self) -> None:
-        if not self._told or self._parked_at is None:
+        if self._parked_at is None:
             return
-        self._told = False
-        seconds = (self._resumed_at or time.perf_counter()) - self._parked_at
+        parked_at, self._parked_at = self._parked_at, None
+        seconds = (self._resumed_at or time.perf_counter()) - parked_at
         self._edge(self._marks.resume, Text.assemble(("resumed", "bold green"), f" after {seconds * 1000:,.0f} ms"))
 
     # ---- lines
@@ -198,10 +197,10 @@ class LiveView:
     def _bar(self) -> Text:
         if not self._live:
             return Text("  ")
-        return Text(self._marks.parked, "yellow") if self._told else Text(self._marks.sampling, "green")
+        return Text(self._marks.parked, "yellow") if self._parked_at is not None else Text(self._marks.sampling, "green")
 
     def _edge(self, mark: str, text: Text) -> None:
-        self._lines.line(Text(f"{mark} ", "yellow" if self._told else "green"), text)
+        self._lines.line(Text(f"{mark} ", "yellow" if self._parked_at is not None else "green"), text)
 
     def _beside(self, text: Text) -> None:
         self._lines.line(self._bar(), text)
@@ -275,7 +274,7 @@ def _arguments(arguments: Mapping[str, Any]) -> str:
 
 
 def _first_lines(text: str) -> list[Text]:
-    return [Text(line) for line in text.splitlines()[:SHOWN_LINES]]
+    return [Text(line) for line in text.splitlines()]
 
 
 def _count_lines(text: str) -> list[Text]:

@@ -16,7 +16,6 @@ PROGRAMS = (
     {"program": [{"reason": "hm"}, {"say": "Hello."}]},
     {"program": [{"call": {"name": "f"}}, {"say": "Done."}]},
 )
-SAME_ID = ("retrieveResponse", "deleteResponse", "cancelResponse", "appendToResponse", "listInputItems")
 
 BY_CONTEXT = {
     "tool_call_not_found",
