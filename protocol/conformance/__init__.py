@@ -1,9 +1,12 @@
-"""The laws as properties, for any server that serves the append shape: conversations are generated, played and judged.
+"""The laws as properties, for any server of the Responses API: conversations are generated, played and judged.
 
-- ``strategies``: Hypothesis strategies for programs, damaged frames, moves, conversations (``moves`` says what there is).
-- ``machine.play``: plays a conversation over a ``transport`` and raises ``ConformanceError`` when a law is broken.
-- ``world``: what is known while it plays; ``model``: the reference model, small enough to read in one go; ``script``: what the
-  ``scripted`` model must say; ``audit``: what must be true at the end; ``story``: how failures print.
+- ``append``: the append shape. ``conversations`` generates, ``machine.play`` plays and raises ``ConformanceError`` when a law is
+  broken; ``world`` is what is known meanwhile, ``model`` the reference model, ``audit`` what must be true at the end.
+- ``chain``: the same for the create and http shapes.
+- ``probes``: named, fixed conversations.
+- ``transport``: how a server is reached; ``adapters``: how it is steered; ``capabilities``: what it offers.
+- ``script``: what the ``scripted`` model must say; ``sayings``: what clients say; ``strategies``: what all shapes share.
+- ``story``: how failures print; ``laws`` and ``report``: what was found.
 
 Nothing is imported here, so that the parts without Hypothesis can be used without it.
 """

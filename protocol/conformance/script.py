@@ -123,6 +123,30 @@ class Script:
         return found[-1] if found else ""
 
 
+def matches(expected: Expected, item: Mapping[str, Any], *, cut: bool = False) -> bool:
+    """Whether ``item`` is what the script samples; of one that was ``cut``, as much as there is."""
+    if item["type"] != expected.type or (expected.name is not None and item.get("name") != expected.name):
+        return False
+    text = said_by(item)
+    if expected.text is None or text is None:
+        return True
+    return expected.text.startswith(text) if cut else expected.text == text
+
+
+def said_by(item: Mapping[str, Any]) -> str | None:
+    """What was sampled for an item."""
+    for name in ("arguments", "input"):
+        if name in item:
+            return str(item[name])
+    parts = item.get("content") if item["type"] == "message" else item.get("summary")
+    return "".join(part["text"] for part in parts) if parts is not None else None
+
+
+def text_of(output: str | Sequence[Mapping[str, Any]]) -> str:
+    """The text of a result: a string, or text parts."""
+    return output if isinstance(output, str) else "".join(part.get("text", "") for part in output)
+
+
 def beginning(message: str) -> Script:
     """The script of a create request whose input is ``message``, which holds a program."""
     steps = steps_of(message)

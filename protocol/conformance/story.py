@@ -1,4 +1,4 @@
-"""A conversation as it went, in lines that are short enough to read: what failures print."""
+"""A conversation as it went, in lines that are short enough to read, and the failure that prints it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -66,6 +66,14 @@ class Story:
         skipped = ("type", "sequence_number", "response", "item", "logprobs", "item_id", "error", "model", "continuation")
         words += [f"{key}={value}" for key, value in frame.items() if key not in skipped]
         return words
+
+
+class ConformanceError(AssertionError):
+    """A server broke a law. Its text is the law, what happened, and the conversation so far."""
+
+    def __init__(self, law: str, message: str, story: Story) -> None:
+        super().__init__(f"{law}: {message}\n{story}")
+        self.law = law
 
 
 def _now() -> float:

@@ -1,12 +1,10 @@
-"""Hypothesis strategies: texts, programs, damaged frames, moves, conversations."""
+"""Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from attrs import evolve
 from hypothesis import strategies as st
 
-from . import moves as mv
 from .script import HOSTED, Step
 
 NAMES: Final = ("read", "write", "t0", "shell")
@@ -133,97 +131,5 @@ def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
     return st.one_of(known, known, cut)
 
 
-def moves(
-    *, clients: int = 3, hosted: bool = False, long_sleeps: bool = True, quick: bool = False
-) -> st.SearchStrategy[mv.Move]:
-    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
-    by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
-    some = st.lists(call, max_size=4)
-    flags = st.booleans()
-    says = st.lists(st.sampled_from(["and?", "go on", '{"program": [{"say": "anew"}]}']), max_size=1)
-    answers = st.builds(mv.Answer, by, rollout, some, flags, flags, says, flags, flags)
-    plain = st.builds(mv.Answer, st.just(0), rollout, some, flags)
-    seconds = [0.01, 0.2, *([] if quick else [1.0, 5.0]), *([40.0, 400.0, 4000.0] if long_sleeps else [])]
-    return st.one_of(
-        plain,
-        plain,
-        answers,
-        answers,
-        creates(clients=clients, hosted=hosted),
-        st.builds(mv.Again, by, rollout, call),
-        st.builds(mv.Wrong, st.sampled_from(_WRONG), by, rollout, call, flags),
-        st.builds(mv.Race, by, by, rollout, call),
-        st.builds(mv.Say, st.sampled_from(["and then?", "   ", "why?"]), _maybe_program(), by, rollout),
-        st.builds(mv.Cancel, by, rollout),
-        st.builds(mv.Finish, by, rollout),
-        st.builds(mv.Attach, by, rollout, st.none() | st.integers(0, 30), st.sampled_from([False, False, False, True])),
-        st.builds(mv.Drop, by, flags),
-        st.builds(mv.Pause, by),
-        st.builds(mv.Resume, by),
-        bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by)),
-        st.builds(mv.Stranger, st.sampled_from(["append", "cancel", "finish", "attach"]), by),
-        st.sampled_from(seconds).map(mv.Sleep),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-    )
-
-
-def creates(*, clients: int = 3, hosted: bool = False) -> st.SearchStrategy[mv.Create]:
-    """The beginning of a Response."""
-    by, lane = st.integers(0, clients - 1), st.sampled_from([0, 0, 1, 2])
-    pace = st.sampled_from([None, None, 10.0, 200.0])
-    return st.builds(mv.Create, programs(hosted=hosted), by, lane, st.booleans(), pace, st.just(hosted))
-
-
-def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
-    """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
-    by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
-    back = st.none() | st.integers(0, 30)
-    one = moves(clients=clients, **options)
-    settle = mv.Settle()
-    answer_all = st.builds(lambda number, split: [mv.Answer(0, number, split=split), settle], rollout, st.booleans())
-    reconnect = st.builds(
-        lambda who, number, last, then: [mv.Drop(who), mv.Attach(who, number, last), then, settle], by, rollout, back, one
-    )
-    takeover = st.builds(
-        lambda who, number, last, then: [settle, mv.Attach(who, number, last), settle, then, settle], by, rollout, back, one
-    )
-    in_turn = st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)
-    stalled = st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))
-    twice = st.builds(
-        lambda who, number, which: [mv.Answer(0, number), settle, mv.Again(who, number, which), settle], by, rollout, call
-    )
-    half = st.builds(
-        lambda kind, who, number, which: [
-            mv.Wrong(kind, who, number, which, True),
-            settle,
-            mv.Answer(0, number, split=True),
-            settle,
-        ],
-        st.sampled_from(_WRONG),
-        by,
-        rollout,
-        call,
-    )
-    single = one.map(lambda move: [move])
-    return st.one_of(single, single, answer_all, reconnect, takeover, in_turn, stalled, twice, half)
-
-
-def conversations(**options: Any) -> st.SearchStrategy[mv.Conversation]:
-    """A conversation that begins with a Response."""
-    first = creates(hosted=options.get("hosted", False)).map(lambda one: evolve(one, by=0, lane=0))
-    rest = st.lists(scenes(**options), max_size=12).map(lambda some: [move for scene in some for move in scene])
-    ending = st.sampled_from(["answer", "answer", "cancel"])
-    return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
-
-
-_WRONG: Final = ["conflict", "unknown", "mismatch", "false_echo", "assistant", "empty", "twice"]
-
-
 def _wait() -> st.SearchStrategy[Step]:
     return st.sampled_from([{}, {}, {"wait": False}])
-
-
-def _maybe_program() -> st.SearchStrategy[list[Step] | None]:
-    return st.one_of(st.none(), st.none(), st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}]))

@@ -8,9 +8,9 @@ from hypothesis import given
 from engine.config import Config
 from engine.testing import FakeSearch, direct_server, memory_server, virtually
 from engine.testing.profile import examples
-from protocol.conformance.machine import play
-from protocol.conformance.moves import Conversation
-from protocol.conformance.strategies import conversations
+from protocol.conformance.append.conversations import conversations
+from protocol.conformance.append.machine import play
+from protocol.conformance.append.moves import Conversation
 
 CONFIG = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)
 SMALL = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, outbox_bytes=700)

@@ -24,9 +24,9 @@ from engine.testing import (
 )
 from engine.testing.profile import examples
 from engine.testing.servers import TestBooks
-from protocol.conformance.machine import play
-from protocol.conformance.moves import Conversation
-from protocol.conformance.strategies import conversations
+from protocol.conformance.append.conversations import conversations
+from protocol.conformance.append.machine import play
+from protocol.conformance.append.moves import Conversation
 from protocol.conformance.transport import Closed
 from protocol.grammar import check, check_replay
 

@@ -20,9 +20,9 @@ from engine.session import Session
 from engine.stages.pipeline import Stages
 from engine.testing import FakeSearch, direct_server, virtually
 from protocol import events as ev
-from protocol.conformance.machine import ConformanceError, play
-from protocol.conformance.moves import Conversation
-from protocol.conformance.strategies import conversations
+from protocol.conformance.append.conversations import conversations
+from protocol.conformance.append.machine import ConformanceError, play
+from protocol.conformance.append.moves import Conversation
 from protocol.errors import ProtocolError
 from protocol.items import FunctionCallOutput, Item, OutputOfCall
 from protocol.lifecycle import Phase

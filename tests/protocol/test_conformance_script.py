@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.conformance.model import ACCEPTED, Append, Rollout
+from protocol.conformance.append.model import ACCEPTED, Append, Rollout
 from protocol.conformance.script import Expected, Script, beginning, message_of
 from protocol.conformance.story import Story
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from ..codec import canonical
-from ..items import OUTPUT_TYPE_OF
-from .model import Frame, Rollout
-from .transport import Books
+from ...codec import canonical
+from ...items import OUTPUT_TYPE_OF
+from ..transport import Books, Frame
+from .model import Rollout
 from .world import World
 
 

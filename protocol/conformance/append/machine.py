@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import trio
 
-from ..codec import encode, parse
-from ..items import OUTPUT_TYPE_OF
+from ...codec import encode, parse
+from ..sayings import bare, result_of, user
+from ..script import HOSTED, beginning, message_of
+from ..story import ConformanceError
+from ..transport import Books, Closed, Frame, NoBooks, Socket, Transport
 from . import moves as mv
 from .audit import check_ended
-from .model import ACCEPTED, Answers, Append, Frame, Rollout
-from .script import HOSTED, beginning, message_of
-from .transport import Books, Closed, NoBooks, Socket, Transport
-from .world import DONE, Client, ConformanceError, Request, World
+from .model import ACCEPTED, Answers, Append, Rollout
+from .world import DONE, Client, Request, World
 
 __all__ = ["ConformanceError", "play"]
 
@@ -32,8 +33,6 @@ LET_GO: Final = 400.0
 
 FEW_LANES: Final = 30
 """Of the 32 names that a socket may have."""
-
-Call = Mapping[str, Any]
 
 
 async def play(
@@ -165,9 +164,9 @@ class Machine:
         chosen = list({call["call_id"]: call for call in chosen}.values())
         groups = [[call] for call in chosen] if move.split else [chosen]
         for number, group in enumerate(groups):
-            items = [*map(_bare, group)] if move.echo else []
+            items = [*map(bare, group)] if move.echo else []
             items += map(result_of, group)
-            items += map(_user, move.say if number == len(groups) - 1 else ())
+            items += map(user, move.say if number == len(groups) - 1 else ())
             if items:
                 await self._append(client, rollout, items, named=move.named, keyed=move.keyed)
 
@@ -225,7 +224,7 @@ class Machine:
         rollout = self._pick(move.rollout)
         if rollout is not None:
             text = move.text if move.steps is None else message_of(move.steps)
-            await self._append(await self._client(move.by), rollout, [_user(text)], keyed=True)
+            await self._append(await self._client(move.by), rollout, [user(text)], keyed=True)
 
     async def _end(self, by: int, number: int, kind: str) -> None:
         rollout = self._pick(number)
@@ -291,7 +290,7 @@ class Machine:
     async def _stranger(self, move: mv.Stranger) -> None:
         unknown = "resp_of_a_stranger"
         frame: Frame = {"type": f"response.{move.kind}", "response_id": unknown}
-        frame |= {"input": [_user("hello?")]} if move.kind == "append" else {}
+        frame |= {"input": [user("hello?")]} if move.kind == "append" else {}
         not_found = Answers(frozenset({"response_not_found"}))
         await self._send(frame, Request(await self._client(move.by), "bad", not_found, None, unknown))
 
@@ -386,18 +385,7 @@ class Machine:
             raise self.world.fail("L11", f"left behind: {', '.join(left)}")
 
 
-def result_of(call: Call) -> Frame:
-    """The result of ``call``: each call has one, always the same, and no two the same."""
-    number = int(str(call["call_id"]).encode().hex(), 16) % 9973
-    name = call["name"]
-    texts = [f"{name} returned {number}", f'{{"exit": 0, "of": "{name}", "n": {number}}}', f"ok ✓ {name} 🎹 {number}"]
-    text: Any = texts[number % 3]
-    if number % 5 == 0:
-        text = [{"type": "input_text", "text": text}, {"type": "input_text", "text": " and more"}]
-    return {"type": OUTPUT_TYPE_OF[call["type"]], "call_id": call["call_id"], "output": text}
-
-
-def _wrong_items(kind: str, rollout: Rollout, call: Call | None) -> list[Frame] | None:
+def _wrong_items(kind: str, rollout: Rollout, call: Mapping[str, Any] | None) -> list[Frame] | None:
     """Items that an append may not hold; empty for one that holds none; None where there is nothing to do wrong."""
     if kind == "unknown":
         return [{"type": "function_call_output", "call_id": "call_nobody_made", "output": "?"}]
@@ -416,13 +404,4 @@ def _wrong_items(kind: str, rollout: Rollout, call: Call | None) -> list[Frame] 
     if kind == "mismatch":
         kinds = {"function_call_output": "custom_tool_call_output", "custom_tool_call_output": "function_call_output"}
         return [{**good, "type": kinds[good["type"]]}]
-    return [{**_bare(call), "name": "another_name"}]
-
-
-def _bare(call: Call) -> Frame:
-    """A call as some clients send it again."""
-    return {key: value for key, value in call.items() if key not in ("id", "status")}
-
-
-def _user(text: str) -> Frame:
-    return {"type": "message", "role": "user", "content": text}
+    return [{**bare(call), "name": "another_name"}]

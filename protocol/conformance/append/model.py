@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from attrs import define, field, frozen
 
-from ..codec import canonical
-from ..grammar import Trace
-from ..items import OUTPUT_TYPE_OF
-from .script import Expected, Script
+from ...codec import canonical
+from ...grammar import Trace
+from ...items import OUTPUT_TYPE_OF
+from ..script import Script, matches, said_by, text_of
+from ..transport import Frame
 
-Frame = dict[str, Any]
 ACCEPTED: Final = "accepted"
 OUTPUT_TYPES: Final = frozenset(OUTPUT_TYPE_OF.values())
 
@@ -266,30 +266,6 @@ class _Explanation:
             if body is not None:
                 return append.number or 0, item["name"], text_of(body["output"])
         return None
-
-
-def matches(expected: Expected, item: Mapping[str, Any], *, cut: bool = False) -> bool:
-    """Whether ``item`` is what the script samples; of one that was ``cut``, as much as there is."""
-    if item["type"] != expected.type or (expected.name is not None and item.get("name") != expected.name):
-        return False
-    text = said_by(item)
-    if expected.text is None or text is None:
-        return True
-    return expected.text.startswith(text) if cut else expected.text == text
-
-
-def said_by(item: Mapping[str, Any]) -> str | None:
-    """What was sampled for an item."""
-    for name in ("arguments", "input"):
-        if name in item:
-            return str(item[name])
-    parts = item.get("content") if item["type"] == "message" else item.get("summary")
-    return "".join(part["text"] for part in parts) if parts is not None else None
-
-
-def text_of(output: str | Sequence[Frame]) -> str:
-    """The text of a result: a string, or text parts."""
-    return output if isinstance(output, str) else "".join(part.get("text", "") for part in output)
 
 
 def same(left: Frame, right: Frame) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from .script import Step
+from ..script import Step
 
 
 @frozen

@@ -20,25 +20,18 @@ from typing import Final
 
 from attrs import define, evolve, field
 
-from ..errors import CODES
-from ..grammar import GrammarError
-from .model import ACCEPTED, Answers, Append, Frame, Rollout
-from .script import Script
-from .story import Story
+from ...errors import CODES
+from ...grammar import GrammarError
+from ..script import Script
+from ..story import ConformanceError, Story
+from ..transport import Frame
+from .model import ACCEPTED, Answers, Append, Rollout
 
 UNATTACHED: Final = frozenset({"response.append.accepted", "response.cancel.accepted", "response.finish.accepted"})
 """Answers without a number: to clients that are not attached, and hear no log."""
 
 DONE: Final = "done"
 """The answer of a cancel or a finish that is not refused: none of its own."""
-
-
-class ConformanceError(AssertionError):
-    """A server broke a law. Its text is the law, what happened, and the conversation so far."""
-
-    def __init__(self, law: str, message: str, story: Story) -> None:
-        super().__init__(f"{law}: {message}\n{story}")
-        self.law = law
 
 
 @define(eq=False)

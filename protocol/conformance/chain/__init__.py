@@ -1,0 +1,1 @@
+"""The create and http shapes: chains of Responses, and what may continue what."""
