@@ -1,7 +1,7 @@
 """The laws as properties, for any server of the Responses API: conversations are generated, played and judged.
 
-- ``append``: the append shape. ``conversations`` generates, ``machine.play`` plays and raises ``ConformanceError`` when a law is
-  broken; ``world`` is what is known meanwhile, ``model`` the reference model, ``audit`` what must be true at the end.
+- ``append``: the append shape. ``conversations`` generates, ``machine.play`` plays and raises ``ConformanceError`` when a law
+  is broken; ``world`` is what is known meanwhile, ``model`` the reference model, ``audit`` what must be true at the end.
 - ``chain``: the same for the create and http shapes.
 - ``probes``: named, fixed conversations.
 - ``transport``: how a server is reached; ``adapters``: how it is steered; ``capabilities``: what it offers.
