@@ -154,11 +154,6 @@ class Engine:
             self.live[rollout.id] = rollout
             party.created()
 
-        def sealed(rollout: Rollout) -> None:
-            if rollout.request.store is not False:
-                self.references.hold(rollout.tenant, rollout.id, rollout.outside, rollout.output.items)
-            party.ended()
-
         def refused(error: ProtocolError) -> None:
             self._starting.discard(rollout)
             self._forget_key(rollout)
@@ -175,7 +170,7 @@ class Engine:
             remembered=remembered,
             on_refused=refused,
             on_created=created,
-            on_sealed=sealed,
+            on_sealed=lambda _: party.ended(),
             on_ended=self._retire,
         )
         if request.idempotency_key:
@@ -275,7 +270,6 @@ class Engine:
 
     def _retire(self, rollout: Rollout) -> None:
         self.live.pop(rollout.id, None)
-        self.references.release(rollout.id)
         self._changed.unpark_all()
         self._finished[rollout.id] = (trio.current_time(), rollout)
         self._forget()

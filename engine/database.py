@@ -100,7 +100,8 @@ class Database:
     async def put(self, stored: Stored) -> None:
         """Keep a Response; see ``Store.put``."""
         response = stored.response
-        texts = {id(item): encode(to_wire(item)).decode() for item in (*stored.items, *stored.input, *response.output)}
+        each = {id(item): item for item in (*stored.items, *stored.input, *response.output)}
+        texts = {key: encode(wire).decode() for key, wire in zip(each, to_wire(tuple(each.values())), strict=True)}
         items, given = (f"[{','.join(texts[id(item)] for item in part)}]" for part in (stored.items, stored.input))
         wire = encode(to_wire(response)).decode(), items, encode(stored.stops).decode(), given
         row = (stored.tenant, response.id, response.created_at, stored.previous_id, *wire, stored.events)

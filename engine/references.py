@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve
 
 from protocol.errors import ProtocolError
 from protocol.ids import PREFIXES
@@ -23,7 +23,7 @@ from protocol.items import Item, ItemReference
 from protocol.requests import CreateRequest
 
 from .stages.validate import check_range
-from .store import Store
+from .store import Store, Stored
 
 LISTED: Final = re.compile(r"[a-z]+_([0-9a-f]{32})([0-9a-f]{4,})")
 """What ``listed_id`` makes: a Response's 32 digits, and a place."""
@@ -40,28 +40,19 @@ def listed_id(item: Item, response_id: str, index: int) -> str:
     return f"{PREFIXES.get(item.type, 'item_')}{response_id.partition('_')[2]}{index:04x}"
 
 
-@frozen
-class _Arriving:
-    """A Response on its way to the store."""
-
-    tenant: str
-    given: Sequence[Item]
-    output: Sequence[Item]
-
-
 class References:
     """What can be named. One for all Responses of a server."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._arriving: dict[str, _Arriving] = {}
+        self._arriving: dict[str, Stored] = {}
 
-    def hold(self, tenant: str, response_id: str, given: Sequence[Item], output: Sequence[Item]) -> None:
-        """A Response has ended, and is not in the store yet. ``given`` is what came from outside."""
-        self._arriving[response_id] = _Arriving(tenant, given, output)
+    def hold(self, stored: Stored) -> None:
+        """A Response has ended, and is on its way to the store."""
+        self._arriving[stored.response.id] = stored
 
     def release(self, response_id: str) -> None:
-        """It is there, or never will be; again is no error."""
+        """It is there, or never will be; no error if it was never held."""
         self._arriving.pop(response_id, None)
 
     async def in_request(self, tenant: str, request: CreateRequest, remembered: Mapping[str, Item]) -> CreateRequest:
@@ -86,14 +77,14 @@ class References:
         return tuple(found[item.id] if isinstance(item, ItemReference) else item for item in items)
 
     async def _find(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Item]:
-        found = {**await self._store.find_items(tenant, ids)}
-        if len(found) < len(ids):
-            found |= self._find_arriving(tenant, {one for one in ids if one not in found})
+        arriving = self._find_arriving(tenant, frozenset(ids))  # first: it may arrive while the store is looking
+        found = {**arriving, **await self._store.find_items(tenant, ids)}
         return found | await self._find_listed(tenant, [one for one in ids if one not in found])
 
     def _find_arriving(self, tenant: str, ids: Collection[str]) -> dict[str, Item]:
         own = [one for one in self._arriving.values() if one.tenant == tenant]
-        return {item.id: item for one in own for item in chain(one.given, one.output) if item.id and item.id in ids}
+        items = chain.from_iterable((*one.input, *one.response.output) for one in own)
+        return {item.id: item for item in items if item.id and item.id in ids}
 
     async def _find_listed(self, tenant: str, ids: Iterable[str]) -> dict[str, Item]:
         """Those whose ids say where they are: up to the first that is not there, since all must be."""
@@ -113,11 +104,8 @@ class References:
 
     async def _given(self, tenant: str, response_id: str) -> Sequence[Item]:
         """What came from outside to that Response; nothing, if there is none."""
-        arriving = self._arriving.get(response_id)
-        if arriving is not None:
-            return arriving.given if arriving.tenant == tenant else ()
-        stored = await self._store.get(tenant, response_id)
-        return stored.input if stored else ()
+        stored = self._arriving.get(response_id) or await self._store.get(tenant, response_id)
+        return stored.input if stored is not None and stored.tenant == tenant else ()
 
 
 def _named(items: Sequence[Item], field: str) -> dict[str, str]:

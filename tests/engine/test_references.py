@@ -325,6 +325,7 @@ class _SlowStore(MemoryStore):
 
     async def find_items(self, tenant: str, ids: Collection[str]) -> Mapping[str, Item]:
         found = await super().find_items(tenant, ids)
+        await trio.sleep(2)  # what was on its way has arrived meanwhile
         self.found = self.found or bool(found)
         return found
 
