@@ -23,6 +23,7 @@ from .core import Engine
 from .log import check_cursor
 from .outbox import Outbox, Subscription
 from .paging import flag, number, page_of, shown
+from .references import NOTHING
 from .replayed import ReplayedLog
 from .rollout import Rollout
 from .stages.pipeline import Prepared, Stages
@@ -193,6 +194,7 @@ class Api:
             previous = await self._engine.previous(tenant, request.previous_response_id)
         elif request.conversation is not None:
             previous = await self._engine.conversations.context(tenant, request.conversation)
+        request = await self._engine.references.in_request(tenant, request, NOTHING)
         return await Stages(self._services).before(request, previous, "http")
 
     async def _until_it_rests(self, rollout: Rollout) -> None:

@@ -4,6 +4,7 @@ Rollouts run here and not in the connection that created them, because a Respons
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Protocol
@@ -13,6 +14,7 @@ from attrs import evolve
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
+from protocol.items import Item
 from protocol.lifecycle import Phase
 from protocol.requests import CreateRequest
 
@@ -20,6 +22,7 @@ from .account import Shape
 from .conversations import Conversations
 from .history import History
 from .logs import note
+from .references import NOTHING, References
 from .rollout import Rollout
 from .services import Services
 from .stages.pipeline import Previous
@@ -82,7 +85,8 @@ class Engine:
 
     def __init__(self, services: Services) -> None:
         self.services = services
-        self.conversations = Conversations(services)
+        self.references = References(services.store)
+        self.conversations = Conversations(services, self.references)
         self.closing = False
         self.live: dict[str, Rollout] = {}
         """Responses that have begun and whose post-inference work is not done, by id."""
@@ -120,11 +124,19 @@ class Engine:
     # ---- Responses
 
     def create(
-        self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, previous: Previous | None = None
+        self,
+        request: CreateRequest,
+        tenant: str,
+        watch: Watch,
+        *,
+        shape: Shape,
+        previous: Previous | None = None,
+        remembered: Mapping[str, Item] = NOTHING,
     ) -> None:
         """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told.
 
         ``previous`` is the Response that it continues, if the caller has it; else it is looked for among the stored ones.
+        ``remembered`` are items that the caller has for the request's references, by id.
         """
         if self._nursery is None or self.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
@@ -154,6 +166,8 @@ class Engine:
             shape=shape,
             load=partial(self._stored_previous, tenant),
             conversations=self.conversations,
+            references=self.references,
+            remembered=remembered,
             on_refused=refused,
             on_created=created,
             on_sealed=lambda _: party.ended(),

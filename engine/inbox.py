@@ -20,6 +20,7 @@ from protocol.items import (
     FileSearchCall,
     FunctionCall,
     Item,
+    ItemReference,
     Message,
     OtherItem,
     OutputOfCall,
@@ -137,6 +138,8 @@ class Inbox:
 
 def _echoes(item: Item, own: Item) -> bool:
     """Whether ``item`` says again what ``own`` said: ids and status aside, and arguments compared as JSON."""
+    if isinstance(item, ItemReference):
+        return item.id == own.id
     if type(item) is not type(own):
         return False
     if isinstance(item, FunctionCall) and isinstance(own, FunctionCall):

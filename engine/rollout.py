@@ -37,6 +37,7 @@ from .models.base import CallBegin, CallEnd, Chunk, Model, ModelError, Rendered,
 from .output import HostedCall, Output, SampledCall
 from .parking import Slots, stub_of
 from .policy import Verdict
+from .references import NOTHING, References, names_items
 from .services import Services
 from .stages import rendering
 from .stages.answer_format import deviation
@@ -73,6 +74,8 @@ class Rollout(Lifespan):
         "_outside",
         "_prepared",
         "_previous",
+        "_references",
+        "_remembered",
         "_services",
         "_settled",
         "_slots",
@@ -93,19 +96,24 @@ class Rollout(Lifespan):
         shape: account.Shape,
         load: Load,
         conversations: Conversations,
+        references: References,
+        remembered: Mapping[str, Item],
         on_refused: Callable[[ProtocolError], None],
         on_created: Callable[["Rollout"], None],
         on_sealed: Callable[["Rollout"], None],
         on_ended: Callable[["Rollout"], None],
     ) -> None:
-        """``load`` gives the previous Response's context. Told in this order: ``on_refused``, and nothing else; or
-        ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
+        """``load`` gives the previous Response's context, ``references`` the items that the request names, but for those that
+        are ``remembered``, by id. Told in this order: ``on_refused``, and nothing else; or ``on_created`` before the first
+        event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
         super().__init__(request, shape, services.config)
         self.tenant = tenant
         self.stages = Stages(services)
         self._services = services
         self._load = load
         self._conversations = conversations
+        self._references = references
+        self._remembered = remembered
         self._previous: Previous | None = None
         self._visit: Visit | None = None
         """It is in a conversation."""
@@ -209,6 +217,7 @@ class Rollout(Lifespan):
             instructions=self.request.instructions,
             model=self._model,
             stored=self.request.store is not False,
+            began=self._began_at,
         )
 
     def snapshot(self) -> Response | None:
@@ -227,7 +236,9 @@ class Rollout(Lifespan):
         self._times.started = trio.current_time()
         self._previous = previous
         before = self.request.previous_response_id or self.request.conversation
-        if (before is not None and previous is None) or self.stages.takes_long(self.request, previous):
+        if (before is not None and previous is None) or names_items(self.request):
+            return True
+        if self.stages.takes_long(self.request, previous):
             return True
         return at_once(self._prepare())
 
@@ -236,6 +247,7 @@ class Rollout(Lifespan):
         try:
             if self._previous is None:
                 self._previous = await self._look_back()
+            self.request = await self._references.in_request(self.tenant, self.request, self._remembered)
             prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
             self._leave_conversation()
@@ -432,6 +444,7 @@ class Rollout(Lifespan):
         self._callable = callable_tools(prepared.plan.tool_choice)
         self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
+        self._remembered = NOTHING
         self._on_refused = self._on_created = _nobody  # they hold on to what the socket knew
         self.emit(ev.Created(self._response))
         self.emit(ev.InProgress(self._response))
@@ -485,9 +498,12 @@ class Rollout(Lifespan):
     async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
         """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
         row = account.row(self, final, ending.reason, self._services.wall())
+        stored = None
         try:
             with trio.fail_after(self._config.seal_seconds):
-                stored = self._to_store(final, verdict) if self.request.store is not False else None
+                if self.request.store is not False:
+                    stored = self._to_store(final, verdict)
+                    self._references.hold(stored)
                 await self.stages.after(row, stored)
                 if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
                     own = self._began_at
@@ -495,6 +511,7 @@ class Rollout(Lifespan):
         except Exception as error:
             self._services.on_bug(error)
         finally:
+            self._references.release(self.id)
             self._leave_conversation()
 
     def _leave_conversation(self) -> None:

@@ -5,7 +5,7 @@ the reader always reads. A frame that is wrong is answered with an error frame, 
 (law L13).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import trio
@@ -15,6 +15,7 @@ from protocol import events as ev
 from protocol.codec import client_message, encode, parse
 from protocol.errors import ErrorEvent, ProtocolError
 from protocol.ids import new_id
+from protocol.items import Item
 from protocol.limits import APPEND_ITEMS, SOFT_FRAME_BYTES
 from protocol.requests import (
     AppendRequest,
@@ -30,6 +31,7 @@ from .core import Engine
 from .lane import Lanes, check_stream_id
 from .log import check_cursor
 from .outbox import Outbox, Subscription
+from .references import NOTHING, names_items
 from .rollout import Rollout
 from .stages.pipeline import Previous
 from .steering import Refused, Steering
@@ -244,7 +246,8 @@ class Session:
         self._creations.add(creation)
         try:
             previous = self._cached(request.previous_response_id)
-            self._engine.create(request, self._tenant, creation, shape=shape, previous=previous)
+            remembered = self._remembered() if names_items(request) else NOTHING
+            self._engine.create(request, self._tenant, creation, shape=shape, previous=previous, remembered=remembered)
         except ProtocolError as error:
             creation.refused(error)
 
@@ -284,6 +287,11 @@ class Session:
             if latest.response_id == response_id:
                 return latest.previous
         return None
+
+    def _remembered(self) -> Mapping[str, Item]:
+        """What a create can name that is not stored: the items, by id, of each lane's latest Response with ``store: false``."""
+        unstored = [one.previous for one in self._latest.values() if not one.previous.stored]
+        return {item.id: item for one in unstored for item in one.history.items[one.began :] if item.id}
 
     def _evict(self, lane: str | None, response_id: str | None) -> None:
         """A continuation has failed: its lane forgets the Response that it named. A fork leaves the other lane's alone."""

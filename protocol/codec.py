@@ -26,7 +26,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from .errors import ProtocolError
 from .events import OF_RESPONSE, DeltaRun, Event
 from .fields import EXTRA, OMIT, WIRE
-from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part, ReasoningText, SummaryText
+from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, ItemReference, Message, OtherItem, Part, ReasoningText, SummaryText
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 from .response import Response
@@ -340,6 +340,8 @@ _ITEM_TABLE: Final[dict[str, Any]] = {**ITEMS, **dict.fromkeys(OTHER_ITEM_TYPES,
 
 
 def _item(value: Any, _: Any) -> Any:
+    if type(value) is dict and value.get("type") is None and value.keys() - {"type"} == {"id"}:
+        return _converter.get_structure_hook(ItemReference)(value, ItemReference)
     default = Message.type if type(value) is dict and "role" in value else None
     cls = _by_type(_ITEM_TABLE, "item", value, default)
     return _converter.get_structure_hook(cls)(value, cls)

@@ -39,6 +39,8 @@ class Previous:
     model: Model | None = None
     stored: bool = True
     """Whether the store has it, so that its continuation need only store what is new."""
+    began: int = 0
+    """Where in ``history`` its own items begin."""
 
 
 @frozen

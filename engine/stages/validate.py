@@ -16,7 +16,6 @@ from protocol.items import (
     OUTPUT_TYPE_OF,
     CallItem,
     Item,
-    ItemReference,
     answered_call_id,
 )
 from protocol.requests import CreateRequest, Tool
@@ -130,8 +129,6 @@ def check_pairing(waiting: Mapping[str, CallItem], new: Sequence[Item]) -> None:
             waits[item.call_id] = item
         elif isinstance(item, OUTPUT_CLASSES):
             _close_pair(item, path, waits, answered)
-        elif isinstance(item, ItemReference):
-            raise _pairing("invalid_value", path, "item references are not resolved here; send the item itself")
     if waits:
         raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waits)}")
 
