@@ -66,8 +66,11 @@ class Api:
                 "invalid_value", "background: a Response in the background is stored; store: must not be false", "store"
             )
         shape: Shape = "append" if request.continuation == "append" else "http"
-        rollout = await self._begin(request, tenant, shape)
-        if request.stream:
+        own = shape == "http" and not (request.stream or request.background or request.idempotency_key)
+        rollout = await self._begin(request, tenant, shape, in_place=own)
+        if rollout.in_place:
+            await self._answer_in_place(exchange, rollout)
+        elif request.stream:
             await self._stream(exchange, rollout, -1, holds=True)
         elif request.background:
             await exchange.respond(200, to_wire(rollout.snapshot()))
@@ -173,13 +176,13 @@ class Api:
 
     # ---- inside
 
-    async def _begin(self, request: CreateRequest, tenant: str, shape: Shape) -> Rollout:
+    async def _begin(self, request: CreateRequest, tenant: str, shape: Shape, *, in_place: bool) -> Rollout:
         """Start a Response and wait until it has begun; raises what it is refused with.
 
         Cancelled, because the client is gone: the Response is cancelled too, if its shape says so, and no retry can ask for it.
         """
         waiting = _Waiting(keeps=request.idempotency_key is not None)
-        self._engine.create(request, tenant, waiting, shape=shape)
+        self._engine.create(request, tenant, waiting, shape=shape, in_place=in_place)
         try:
             return await waiting.rollout()
         except trio.Cancelled:
@@ -194,6 +197,14 @@ class Api:
         elif request.conversation is not None:
             previous = await self._engine.conversations.context(tenant, request.conversation)
         return await Stages(self._services).before(request, previous, "http")
+
+    async def _answer_in_place(self, exchange: Exchange, rollout: Rollout) -> None:
+        """Let ``rollout`` live in this task. What is to be done after its end overlaps what the client does next."""
+        try:
+            await rollout.answer()
+            await exchange.respond(200, _shown(rollout))
+        finally:
+            await rollout.settle()
 
     async def _until_it_rests(self, rollout: Rollout) -> None:
         """Hold ``rollout`` until it has ended, or parked. Whoever holds it and goes, cancels it if its shape says so."""

@@ -120,11 +120,20 @@ class Engine:
     # ---- Responses
 
     def create(
-        self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, previous: Previous | None = None
+        self,
+        request: CreateRequest,
+        tenant: str,
+        watch: Watch,
+        *,
+        shape: Shape,
+        previous: Previous | None = None,
+        in_place: bool = False,
     ) -> None:
         """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told.
 
         ``previous`` is the Response that it continues, if the caller has it; else it is looked for among the stored ones.
+        ``in_place``: it is its caller's own, who is to ``answer`` and ``settle`` it if it is ``in_place`` when ``watch`` is
+        told. That is if it could begin at once; else it lives in the engine's nursery, as all others do.
         """
         if self._nursery is None or self.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
@@ -162,7 +171,10 @@ class Engine:
         if request.idempotency_key:
             self._remember((tenant, request.idempotency_key), party)
         self._starting.add(rollout)
-        if rollout.start(previous or self._recent_previous(tenant, request.previous_response_id)):
+        rollout.in_place = in_place
+        runs = rollout.start(previous or self._recent_previous(tenant, request.previous_response_id))
+        rollout.in_place = in_place and rollout.live
+        if runs and not rollout.in_place:
             self._nursery.start_soon(rollout.run)
 
     def find(self, tenant: str, response_id: str) -> Rollout:

@@ -179,7 +179,7 @@ class HttpConnection:
         self._raw = bytearray()
         self._fed_all = False
         self._pending = b""
-        self._answer = Answer()
+        self._answer = Answer(chunks=False)
         self._upgraded: Request | None = None
         self._scope: trio.CancelScope | None = None
         self._until = math.inf
@@ -299,14 +299,19 @@ class HttpConnection:
     async def _next_request(self, scope: trio.CancelScope) -> Request | None:
         """The next request's head, or None when there is none. Raises ``ProtocolError``.
 
-        The deadline of ``scope`` is for its first byte, and is moved when that is there.
+        The deadline of ``scope`` is for its first byte, and is moved if the rest is not there with that.
         """
-        self._begin_cycle()
+        if self._answer.begun:
+            self._begin_cycle()
+        while not (self._raw or self._fed_all):
+            if self._last:
+                return None
+            self._raw += await self._feed()
         begun = False
         while (event := self._next_event()) is h11.NEED_DATA:
-            if self._fed_all or (self._last and not self._raw):
+            if self._fed_all:
                 return None
-            if self._raw and not begun:
+            if not begun:
                 begun, scope.deadline = True, trio.current_time() + self._limits.head_seconds
             self._raw += await self._feed()
         return self._accepted(event) if isinstance(event, h11.Request) else None
