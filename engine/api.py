@@ -251,7 +251,7 @@ class _Waiting:
     """Waits for a Response to begin. ``keeps``: the Response may be asked for again, so it stays when nobody waits."""
 
     def __init__(self, *, keeps: bool) -> None:
-        self._settled = trio.Event()
+        self._settled: trio.Event | None = None
         self._found: Rollout | ProtocolError | None = None
         self._keeps = keeps
         self._gone = False
@@ -259,6 +259,7 @@ class _Waiting:
     async def rollout(self) -> Rollout:
         """The Response; raises what it is refused with."""
         if self._found is None:
+            self._settled = trio.Event()
             await self._settled.wait()
         if not isinstance(self._found, Rollout):
             raise self._found or RuntimeError("neither begun nor refused")
@@ -271,16 +272,19 @@ class _Waiting:
             self._found.abandon()
 
     def refused(self, error: ProtocolError) -> None:
-        self._found = error
-        self._settled.set()
+        self._settle(error)
 
     def created(self, rollout: Rollout) -> None:
-        self._found = rollout
-        self._settled.set()
+        self._settle(rollout)
         if self._gone:
             self.give_up()
 
     joined = created
+
+    def _settle(self, found: Rollout | ProtocolError) -> None:
+        self._found = found
+        if self._settled is not None:
+            self._settled.set()
 
     def ended(self, rollout: Rollout) -> None:
         """Nothing to do: whoever waits for the end waits for the Response itself."""

@@ -19,8 +19,11 @@ from protocol.errors import ProtocolError
 from protocol.events import DeltaRun, Event
 from protocol.items import Message, Reasoning
 
-SURE: Final = (ev.Created, ev.InProgress, ev.PartAdded, ev.PartDone, ev.TextDone, ev.SummaryPartAdded, ev.SummaryPartDone)
+SURE: Final = frozenset(
+    {ev.Created, ev.InProgress, ev.PartAdded, ev.PartDone, ev.TextDone, ev.SummaryPartAdded, ev.SummaryPartDone}
+)
 """Events that hold what came as JSON, ids of ours, and texts whose deltas are in the log: no encoder fails on them."""
+OF_ITEM: Final = (ev.ItemAdded, ev.ItemDone)
 SURE_ITEMS: Final = (Message, Reasoning)
 """Output items of which the same can be said."""
 
@@ -150,7 +153,7 @@ class EventLog:
 
 def _is_sure(event: Event) -> bool:
     """Whether no encoder fails on ``event``."""
-    return isinstance(event, SURE) or (isinstance(event, ev.ItemAdded | ev.ItemDone) and isinstance(event.item, SURE_ITEMS))
+    return type(event) in SURE or (isinstance(event, OF_ITEM) and isinstance(event.item, SURE_ITEMS))
 
 
 def check_cursor(cursor: int, last: int) -> None:

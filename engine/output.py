@@ -124,6 +124,10 @@ class Output:
         if opened is not None:
             opened.finish(ITEM.next(ItemStatus.IN_PROGRESS, "cut" if cut else "complete"))
 
+    def let_go(self) -> None:
+        """Nothing is said any more. The emitter holds this: without a circle both are freed as soon as nobody wants them."""
+        self._emitter = _SILENCE
+
     def finish_hosted(self, call: HostedCall, item: HostedItem) -> None:
         """The hosted tool has run: ``item`` is the call with its result."""
         if item.status == "completed":
@@ -186,6 +190,19 @@ class Output:
         self._emitter.emit(ev.ItemAdded(call.output_index, item))
         self.progress(call, "in_progress")
         self.turn.append(call)
+
+
+class _Silence:
+    """Where no event goes: to say one now is a bug."""
+
+    def emit(self, event: ev.Event) -> None:
+        raise RuntimeError(f"{event.type} after the end")
+
+    def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
+        raise RuntimeError(f"{text.run.type} after the end: {len(pieces)}")
+
+
+_SILENCE: Final = _Silence()
 
 
 class _OpenSilent:
@@ -252,8 +269,7 @@ class _OpenMessage(_Streamed):
 
     def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
         super().__init__(emitter, items, entropy)
-        self._item = Message(id=self.id, role="assistant", status="in_progress", content=())
-        self._announce(self._item, content=0)
+        self._announce(Message(id=self.id, role="assistant", status="in_progress", content=()), content=0)
         emitter.emit(ev.PartAdded(self.id, self.index, 0, OutputText(text="")))
 
     def finish(self, status: ItemStatus) -> None:
@@ -261,7 +277,7 @@ class _OpenMessage(_Streamed):
         part = OutputText(text=text)
         self._emitter.emit(ev.TextDone(self.id, self.index, 0, text))
         self._emitter.emit(ev.PartDone(self.id, self.index, 0, part))
-        self._done(evolve(self._item, status=status.value, content=(part,)))
+        self._done(Message(id=self.id, role="assistant", status=status.value, content=(part,)))
 
 
 class _OpenReasoning(_Streamed):

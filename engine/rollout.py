@@ -122,7 +122,7 @@ class Rollout(Lifespan):
         self.output = Output(self, services.entropy, self._hosted, self._slots, seals_reasoning=seals)
         self._inbox = Inbox(
             self._slots,
-            lambda: self.output.items,
+            self.output.items,
             lambda: new_id("append", services.entropy),
             remember=services.config.idempotency_keys,
         )
@@ -476,6 +476,7 @@ class Rollout(Lifespan):
             self._settle_late()
         self._moved.unpark_all()
         self._on_sealed(self)
+        self._on_sealed = _nobody
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
 
     async def settle(self) -> None:
@@ -485,6 +486,7 @@ class Rollout(Lifespan):
         assert self._response is not None
         if self._verdict is not None:
             await self._after(self._response)
+        self.output.let_go()
         self._on_ended(self)
 
     def _concluded(self) -> tuple[Ending, Verdict]:
@@ -569,6 +571,8 @@ class Rollout(Lifespan):
 
 def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Mapping[str, HostedTool]:
     """The hosted tools that the request asks for, by type."""
+    if not hosted or not request.tools:
+        return {}
     asked = {tool.type for tool in request.tools}
     return {name: tool for name, tool in hosted.items() if name in asked}
 

@@ -75,5 +75,5 @@ def _check(request: Request, version: bytes) -> None:
     if request.get("transfer-encoding") is not None and request.get("content-length") is not None:
         raise ProtocolError("bad_request", "a request has a content-length or a transfer-encoding, not both")
     expected = request.tokens("expect")
-    if version != b"1.0" and set(expected) - {"100-continue"}:
+    if expected and version != b"1.0" and set(expected) - {"100-continue"}:
         raise ProtocolError("expectation_failed", f"the only expectation that is met here is 100-continue, not {expected[0]}")
