@@ -124,10 +124,6 @@ class Output:
         if opened is not None:
             opened.finish(ITEM.next(ItemStatus.IN_PROGRESS, "cut" if cut else "complete"))
 
-    def let_go(self) -> None:
-        """Nothing is said any more. The emitter holds this: without a circle both are freed as soon as nobody wants them."""
-        self._emitter = _SILENCE
-
     def finish_hosted(self, call: HostedCall, item: HostedItem) -> None:
         """The hosted tool has run: ``item`` is the call with its result."""
         if item.status == "completed":
@@ -190,19 +186,6 @@ class Output:
         self._emitter.emit(ev.ItemAdded(call.output_index, item))
         self.progress(call, "in_progress")
         self.turn.append(call)
-
-
-class _Silence:
-    """Where no event goes: to say one now is a bug."""
-
-    def emit(self, event: ev.Event) -> None:
-        raise RuntimeError(f"{event.type} after the end")
-
-    def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
-        raise RuntimeError(f"{text.run.type} after the end: {len(pieces)}")
-
-
-_SILENCE: Final = _Silence()
 
 
 class _OpenSilent:

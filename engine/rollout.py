@@ -486,8 +486,13 @@ class Rollout(Lifespan):
         assert self._response is not None
         if self._verdict is not None:
             await self._after(self._response)
-        self.output.let_go()
+        self._let_go()
         self._on_ended(self)
+
+    def _let_go(self) -> None:
+        """It may be kept for a while, for its events and its history: the rest goes now, and with it what refers back to it."""
+        del self.output, self.stages, self._inbox, self._slots, self._client_tool, self._hosted, self._load
+        self._previous = None
 
     def _concluded(self) -> tuple[Ending, Verdict]:
         """Close what is open, and look at all that was put out. A bug in here costs this Response, and no other."""

@@ -405,11 +405,12 @@ def _writer(cls: Any, converter: Converter) -> Callable[[Any], Any]:
     constants = {name: getattr(cls, name) for name in ("type", "object") if name not in names and hasattr(cls, name)}
     keeps = any(field.metadata.get(WIRE) == EXTRA for field in fields)
     if not keeps:
-        return lambda value: {**constants, **write(value)}
+        return (lambda value: {**constants, **write(value)}) if constants else write
 
     def with_extra(value: Any) -> Any:
         wire = {**constants, **write(value)}
-        wire.update(wire.pop("extra"))
+        if extra := wire.pop("extra"):
+            wire.update(extra)
         return wire
 
     return with_extra

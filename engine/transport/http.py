@@ -43,6 +43,7 @@ from .sse import SseStream
 Handler = Callable[["Exchange"], Awaitable[None]]
 
 SERVER: Final = "sostenuto"
+JSON: Final = "application/json"
 WRITE_BYTES: Final = 256 * 1024
 """Written at once, each time with the whole deadline: a long answer may take a slow network a while."""
 QUOTED_BYTES: Final = 200
@@ -105,8 +106,8 @@ class Exchange:
 
     async def json(self) -> Any:
         """The body's JSON, as ``body``. A request that says that it is something else is refused, unread."""
-        kind = (self.request.get("content-type") or "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        kind = self.request.get("content-type") or JSON
+        if kind != JSON and (kind := kind.partition(";")[0].strip().lower()) != JSON:
             raise ProtocolError("unsupported_media_type", f"the body must be application/json, not {kind}")
         if [one for one in self.request.tokens("content-encoding") if one != "identity"]:
             raise ProtocolError("unsupported_media_type", "the body must not be compressed")
@@ -418,7 +419,7 @@ class HttpConnection:
         fields = list(headers)
         content = b"" if body is None else body if isinstance(body, bytes) else encode(body)
         if body is not None and not any(name == "content-type" for name, _ in fields):
-            fields.append(("content-type", "application/json"))
+            fields.append(("content-type", JSON))
         if status != 204:
             fields.append(("content-length", str(len(content))))
         await self.begin(status, fields)
