@@ -66,16 +66,21 @@ class Api:
                 "invalid_value", "background: a Response in the background is stored; store: must not be false", "store"
             )
         shape: Shape = "append" if request.continuation == "append" else "http"
-        own = shape == "http" and not (request.stream or request.background or request.idempotency_key)
+        own = shape == "http" and not (request.background or request.idempotency_key)
         rollout = await self._begin(request, tenant, shape, in_place=own)
-        if rollout.in_place:
-            await self._answer_in_place(exchange, rollout)
-        elif request.stream:
+        try:
+            await self._answer(exchange, request, rollout)
+        finally:
+            if rollout.in_place:
+                self._engine.settle(rollout)
+
+    async def _answer(self, exchange: Exchange, request: CreateRequest, rollout: Rollout) -> None:
+        if request.stream:
             await self._stream(exchange, rollout, -1, holds=True)
         elif request.background:
             await exchange.respond(200, to_wire(rollout.snapshot()))
         else:
-            await self._until_it_rests(rollout)
+            await (rollout.answer() if rollout.in_place else self._until_it_rests(rollout))
             await exchange.respond(200, _shown(rollout))
 
     async def retrieve(self, exchange: Exchange, tenant: str) -> None:
@@ -198,14 +203,6 @@ class Api:
             previous = await self._engine.conversations.context(tenant, request.conversation)
         return await Stages(self._services).before(request, previous, "http")
 
-    async def _answer_in_place(self, exchange: Exchange, rollout: Rollout) -> None:
-        """Let ``rollout`` live in this task. What is to be done after its end overlaps what the client does next."""
-        try:
-            await rollout.answer()
-            await exchange.respond(200, _shown(rollout))
-        finally:
-            await rollout.settle()
-
     async def _until_it_rests(self, rollout: Rollout) -> None:
         """Hold ``rollout`` until it has ended, or parked. Whoever holds it and goes, cancels it if its shape says so."""
         subscription = Subscription(rollout.log, Outbox(_NoWire(), 1))
@@ -240,7 +237,7 @@ class Api:
                 rollout.listen(subscription)
             subscription.start()
             try:
-                await rollout.over()
+                await (rollout.answer() if holds and rollout.in_place else rollout.over())
                 await subscription.all_sent()
             finally:
                 outbox.close()

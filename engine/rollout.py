@@ -259,7 +259,7 @@ class Rollout(Lifespan):
         try:
             await self.answer()
         finally:
-            await self.settle()
+            await self.settle()  # noqa: ASYNC102 - what it waits for is shielded, with a deadline
 
     async def answer(self) -> None:
         """The first part of ``run``, up to the terminal event. Cancelled, it ends like any; ``settle`` is to follow."""
@@ -282,7 +282,7 @@ class Rollout(Lifespan):
                 self.abandon()
             raise
         finally:
-            await self._seal()
+            await self._seal()  # noqa: ASYNC102 - as above
 
     async def _look_back(self) -> Previous | None:
         """What the request says that comes before it."""
@@ -462,7 +462,7 @@ class Rollout(Lifespan):
         conversation before the client can go on with it."""
         ending, verdict = self._concluded()
         final = self._finished(ending)
-        last = self.log.append(endings.terminal(final))
+        last = self.log.append(endings.terminal(final), read=True)
         self._verdict = verdict
         overlap = "overlap" in self._config.reuse and self._visit is None
         if not overlap:
@@ -481,6 +481,10 @@ class Rollout(Lifespan):
 
     async def settle(self) -> None:
         """The second part of ``run``: post-inference work, if it was not done before the end was told."""
+        if self._prepared is not None:  # its client was gone before it could answer
+            self.abandon()
+            self._prepared = None
+            await self._seal()
         if self.phase is not Phase.ENDED:
             return  # refused, or a bug of ours has kept it from ending
         assert self._response is not None
