@@ -90,10 +90,11 @@ def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> d
     }
 
 
-def row(rollout: Accounted, final: Response, reason: str | None, ended_at: float) -> Row:
+def row(rollout: Accounted, final: Response, ended_at: float) -> Row:
     """The ledger's row. ``ended_at`` is Unix time; its ``stages`` are filled in when the last stage has run."""
     usage = final.usage
     assert usage is not None
+    reason = final.incomplete_details.reason if final.incomplete_details else None
     return Row(
         response_id=final.id,
         tenant=rollout.tenant,

@@ -51,12 +51,12 @@ class Audience:
 
     def emit(self, event: ev.Event) -> None:
         """Log ``event`` and hand it to whoever listens."""
-        self._deliver(self.log.append(event))
+        self._deliver(self.log.append(event, read=self.attached))
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
         for start in range(0, len(pieces), RUN):
-            bodies = self.log.deltas(text, pieces[start : start + RUN])
+            bodies = self.log.deltas(text, pieces[start : start + RUN], read=self.attached)
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
             if self._begins:
@@ -84,7 +84,8 @@ class Audience:
                 former.outbox.tell(encode(error.to_wire()))
         self.epoch += 1
         self._controller = subscription
-        self._subscriptions += (subscription,)
+        if subscription.open:
+            self._subscriptions += (subscription,)
 
     def _leave(self, subscription: Subscription) -> None:
         subscription.close()

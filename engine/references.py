@@ -12,10 +12,10 @@ that is made of their place (``listed_id``), so the id itself says where the ite
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import Final
 
-from attrs import evolve
+import trio
+from attrs import evolve, frozen
 
 from protocol.errors import ProtocolError
 from protocol.ids import PREFIXES
@@ -23,7 +23,7 @@ from protocol.items import Item, ItemReference
 from protocol.requests import CreateRequest
 
 from .stages.validate import check_range
-from .store import Store, Stored
+from .store import Store
 
 LISTED: Final = re.compile(r"[a-z]+_([0-9a-f]{32})([0-9a-f]{4,})")
 """What ``listed_id`` makes: a Response's 32 digits, and a place."""
@@ -40,20 +40,31 @@ def listed_id(item: Item, response_id: str, index: int) -> str:
     return f"{PREFIXES.get(item.type, 'item_')}{response_id.partition('_')[2]}{index:04x}"
 
 
+@frozen
+class _Arriving:
+    """What a Response will have in the store: what came to it from outside, and what it put out."""
+
+    tenant: str
+    input: Sequence[Item]
+    output: Sequence[Item]
+
+
 class References:
     """What can be named. One for all Responses of a server."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._arriving: dict[str, Stored] = {}
+        self._arriving: dict[str, _Arriving] = {}
+        self._moved = trio.lowlevel.ParkingLot()
 
-    def hold(self, stored: Stored) -> None:
-        """A Response has ended, and is on its way to the store."""
-        self._arriving[stored.response.id] = stored
+    def hold(self, tenant: str, response_id: str, given: Sequence[Item], output: Sequence[Item]) -> None:
+        """A Response has ended, and is on its way to the store with what it was ``given`` and its ``output``."""
+        self._arriving[response_id] = _Arriving(tenant, given, output)
 
     def release(self, response_id: str) -> None:
         """It is there, or never will be; no error if it was never held."""
-        self._arriving.pop(response_id, None)
+        if self._arriving.pop(response_id, None) is not None:
+            self._moved.unpark_all()
 
     async def in_request(self, tenant: str, request: CreateRequest, remembered: Mapping[str, Item]) -> CreateRequest:
         """``request`` with the items that its input names; raises ``ProtocolError``. See ``in_items``."""
@@ -77,14 +88,22 @@ class References:
         return tuple(found[item.id] if isinstance(item, ItemReference) else item for item in items)
 
     async def _find(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Item]:
-        arriving = self._find_arriving(tenant, frozenset(ids))  # first: it may arrive while the store is looking
-        found = {**arriving, **await self._store.find_items(tenant, ids)}
+        found = self._put_out(tenant, frozenset(ids))
+        left = [one for one in ids if one not in found]
+        while self._given_lately(tenant, frozenset(left)):  # the store knows whose an item is that was sent more than once
+            await self._moved.park()
+        found |= await self._store.find_items(tenant, left)
         return found | await self._find_listed(tenant, [one for one in ids if one not in found])
 
-    def _find_arriving(self, tenant: str, ids: Collection[str]) -> dict[str, Item]:
+    def _put_out(self, tenant: str, ids: Collection[str]) -> dict[str, Item]:
+        """Output items that are not in the store yet."""
         own = [one for one in self._arriving.values() if one.tenant == tenant]
-        items = chain.from_iterable((*one.input, *one.response.output) for one in own)
-        return {item.id: item for item in items if item.id and item.id in ids}
+        return {item.id: item for one in own for item in one.output if item.id and item.id in ids}
+
+    def _given_lately(self, tenant: str, ids: Collection[str]) -> bool:
+        """Whether a Response that is not in the store yet was sent an item with one of ``ids``."""
+        own = [one for one in self._arriving.values() if one.tenant == tenant]
+        return any(item.id in ids for one in own for item in one.input)
 
     async def _find_listed(self, tenant: str, ids: Iterable[str]) -> dict[str, Item]:
         """Those whose ids say where they are: up to the first that is not there, since all must be."""
@@ -104,8 +123,8 @@ class References:
 
     async def _given(self, tenant: str, response_id: str) -> Sequence[Item]:
         """What came from outside to that Response; nothing, if there is none."""
-        stored = self._arriving.get(response_id) or await self._store.get(tenant, response_id)
-        return stored.input if stored is not None and stored.tenant == tenant else ()
+        there = self._arriving.get(response_id) or await self._store.get(tenant, response_id)
+        return there.input if there is not None and there.tenant == tenant else ()
 
 
 def _named(items: Sequence[Item], field: str) -> dict[str, str]:
