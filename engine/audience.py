@@ -45,6 +45,11 @@ class Audience:
         """Whether it answers to a client, with which it falls back or stalls."""
         return self._controller is not None
 
+    @property
+    def timed(self) -> bool:
+        """Whether somebody wants to hear where the time went."""
+        return any(one.timed for one in self._subscriptions)
+
     def listen(self, subscription: Subscription) -> None:
         """Let ``subscription`` hear what is said from here on, beside the client that is attached."""
         self._subscriptions += (subscription,)
@@ -68,6 +73,12 @@ class Audience:
         for subscription in self._subscriptions:
             if subscription is not but:
                 subscription.outbox.flush()
+
+    def _tell_timing(self, metrics: dict[str, float]) -> None:
+        """Tell where the time went, to those who asked."""
+        for one in self._subscriptions:
+            if one.timed:
+                one.outbox.put(encode(ev.WebsocketTiming(metrics, self.id, stream_id=one.stream_id)))
 
     def _deliver(self, body: bytes) -> None:
         for subscription in self._subscriptions:

@@ -336,10 +336,16 @@ class Rollout(Lifespan):
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
         self._turn_open = self._begins = True
+        times, first = self._times, True
         while True:
             started = trio.current_time()
             chunks = await sampler.receive()
-            self._times.sampling += trio.current_time() - started
+            took = trio.current_time() - started
+            times.sampling += took
+            if first:
+                times.first_tokens += took
+                times.samplings += 1
+                first = False
             reason = self._take(chunks)
             if reason is not None:
                 return reason
@@ -481,6 +487,8 @@ class Rollout(Lifespan):
         if not overlap:
             self._settle_late()
             await self._after(final)
+        if self.timed:
+            self._tell_timing(account.timing_metrics(self._times, self.output.tokens))
         self._deliver(last)
         self._flush()
         self._response = final

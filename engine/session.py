@@ -90,7 +90,7 @@ class _Creation:
 
 
 class Session:
-    """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
+    """What one socket knows. Its handshake has asked for ``continuation``, or None; ``timed``: to hear where the time went."""
 
     __slots__ = (
         "_attachments",
@@ -103,14 +103,24 @@ class Session:
         "_size",
         "_steering",
         "_tenant",
+        "_timed",
         "asked_at",
     )
 
-    def __init__(self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tenant: str,
+        outbox: Outbox,
+        *,
+        continuation: Continuation | None = None,
+        timed: bool = False,
+    ) -> None:
         self._engine = engine
         self._tenant = tenant
         self._outbox = outbox
         self._continuation = continuation
+        self._timed = timed
         self._attachments: dict[str, Attachment] = {}
         self._lanes = Lanes[CreateRequest](self._start, queue_limit=engine.services.config.lane_queue)
         self._steering = Steering(outbox)
@@ -217,11 +227,14 @@ class Session:
 
     def _join(self, rollout: Rollout, cursor: int, stream_id: str | None) -> None:
         self._prune()
-        subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
+        subscription = self._subscription(rollout, stream_id, cursor)
         epoch = rollout.attach(subscription)
         self._answer(ev.AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
         subscription.start()
+
+    def _subscription(self, rollout: Rollout, stream_id: str | None, cursor: int = -1) -> Subscription:
+        return Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor, timed=self._timed)
 
     def _target(self, response_id: str | None, stream_id: str | None) -> tuple[Rollout, int | None]:
         """The Response that a frame means, and the epoch at which this socket attached to it, if it ever did."""
@@ -260,7 +273,7 @@ class Session:
     def created(self, request: CreateRequest, rollout: Rollout) -> None:
         """A create's Response begins: this socket is the client that it answers to."""
         self._prune()
-        subscription = Subscription(rollout.log, self._outbox, stream_id=request.stream_id)
+        subscription = self._subscription(rollout, request.stream_id)
         epoch = rollout.attach(subscription)
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, request.stream_id)
 

@@ -22,7 +22,7 @@ import attrs
 
 from . import limits
 from .errors import CODES, ErrorEvent, Work
-from .events import AttachAccepted, DeltaRun, DeltaType, Event
+from .events import AttachAccepted, DeltaRun, DeltaType, Event, WebsocketTiming
 from .fields import EXTRA, OMIT, WIRE
 from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, ItemReference, Message, OtherItem, Part
 from .requests import MESSAGES
@@ -100,6 +100,8 @@ BARE_REFERENCES: Final[Schema] = {
     ]
 }
 """A reference that doesn't say so has nothing but an id."""
+BESIDE: Final = (AttachAccepted, WebsocketTiming)
+"""What a server sends beside the events of a Response: without a number."""
 
 
 class Schemas:
@@ -131,7 +133,7 @@ class Schemas:
 
     def event(self, cls: Any) -> Schema:
         """An event with what it has on the wire beside its class's fields; a reference."""
-        return self._refer(cls.__name__, lambda: _on_the_wire(self._class(cls, "written"), cls is not AttachAccepted))
+        return self._refer(cls.__name__, lambda: _on_the_wire(self._class(cls, "written"), cls not in BESIDE))
 
     def delta(self, kind: DeltaType) -> Schema:
         """An event that adds a piece of a text; a reference."""
@@ -217,8 +219,8 @@ def events(schemas: Schemas) -> dict[str, Schema]:
 
 def server_frames(schemas: Schemas) -> dict[str, Schema]:
     """References to all that a server sends over a WebSocket, by the name of their schema."""
-    beside = {AttachAccepted.__name__: schemas.event(AttachAccepted), ERROR_EVENT: error_event(schemas)}
-    return events(schemas) | beside
+    beside = {cls.__name__: schemas.event(cls) for cls in BESIDE}
+    return events(schemas) | beside | {ERROR_EVENT: error_event(schemas)}
 
 
 def client_frames(schemas: Schemas) -> dict[str, Schema]:
