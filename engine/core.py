@@ -1,6 +1,7 @@
 """The engine: every live Response, its nursery, and those that have ended a while ago.
 
-Rollouts run here and not in the connection that created them, because a Response outlives its socket.
+Rollouts run here and not in the connection that created them, because a Response outlives its socket. One that does not, as
+most over HTTP, lives *in place*, in the task of the request that created it: that saves a task and its switches.
 """
 
 from collections import OrderedDict

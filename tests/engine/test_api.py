@@ -1,5 +1,6 @@
 """The HTTP side over real sockets: what each endpoint answers, of Responses that live, have ended, or are in the store only."""
 
+import gc
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import httpx2
 import pytest
 import trio
 
+from engine.rollout import Rollout
 from engine.testing import eventually
 from engine.testing.models import FakeModel, say, stop
 from protocol.grammar import check
@@ -50,6 +52,46 @@ async def go_on(http: httpx2.AsyncClient, previous: Json, *items: Json, **fields
 
 
 # ---- create
+
+
+async def test_a_model_that_samples_half_a_character_fails_though_nobody_reads_its_events() -> None:
+    bugs: list[BaseException] = []
+    model = FakeModel(say("a"), say("b", "\ud800", "c"), stop())
+    async with served(model, on_bug=bugs.append) as it, it.client() as http:
+        response = await post(http, "responses", {"model": "fake", "input": "x"})
+        assert (response["status"], said(response), len(bugs)) == ("failed", "a", 1)
+
+
+async def test_a_response_that_is_forgotten_is_freed_at_once() -> None:
+    """Without the help of Python's collector of circles, which stops the whole server for as long as it takes."""
+
+    def rollouts() -> int:
+        return sum(isinstance(one, Rollout) for one in gc.get_objects())
+
+    async with served(finished=0) as it, it.client() as http:
+        gc.collect()
+        before = rollouts()
+        gc.disable()
+        try:
+            await create(http, {"say": "x"})
+            async with events(http, "POST", "responses", json=body({"say": "x"}, stream=True)) as stream:
+                await stream.until("response.completed")
+            await eventually(lambda: not it.server.engine.live)
+            assert rollouts() == before
+        finally:
+            gc.enable()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_server_that_is_cancelled_ends_what_lives_in_its_requests(stream: bool) -> None:
+    async with served() as it:
+        async with await trio.open_tcp_stream("127.0.0.1", it.port) as client:
+            await client.send_all(request_bytes("POST", "/v1/responses", body(NEVER, pace=100, stream=stream)))
+            await eventually(lambda: bool(it.server.engine.live))
+            it.server.engine._nursery.cancel_scope.cancel()  # type: ignore[union-attr]
+            await eventually(lambda: not it.server.engine.live)
+        (row,) = it.server.services.ledger.rows  # type: ignore[attr-defined]
+        assert (row.status, row.reason) == ("incomplete", "server_shutdown")
 
 
 async def test_create_as_json() -> None:

@@ -16,7 +16,7 @@ from engine.testing.profile import examples
 from protocol import events as ev
 from protocol.codec import parse
 from protocol.errors import ProtocolError
-from protocol.items import CustomToolCall, FunctionCall, FunctionCallOutput, Item, Message
+from protocol.items import CustomToolCall, FunctionCall, FunctionCallOutput, Item, Message, OutputText
 from protocol.limits import IN_FLIGHT, STREAM_IDS
 from protocol.requests import AppendRequest
 
@@ -174,7 +174,7 @@ def test_lanes_have_so_many_names() -> None:
 
 entries = st.lists(
     st.one_of(
-        st.tuples(st.just("event"), st.sampled_from(["x", "é"])),
+        st.tuples(st.sampled_from(["event", "part"]), st.sampled_from(["x", "é"])),
         st.tuples(st.just("delta"), st.sampled_from(["a", " word", "🎹", "\n"])),
         st.tuples(st.just("finish"), st.just("")),
     ),
@@ -189,18 +189,24 @@ def text_run(number: int) -> DeltaText:
 @examples(200)
 @given(entries, st.integers(-1, 30))
 def test_log(script: list[tuple[str, str]], cursor: int) -> None:
-    """A log gives back what it was given, from any cursor, whether texts were finished meanwhile or not."""
-    log, bodies, text = EventLog(), [], text_run(0)
+    """A log gives back what it was given, from any cursor, whether texts were finished meanwhile or not; and whether somebody
+    read it meanwhile or not."""
+    log, unread, bodies = EventLog(), EventLog(), []
+    text, unread_text = text_run(0), text_run(0)
     for kind, what in script:
-        if kind == "event":
-            bodies.append(log.append(ev.CustomInputDone("ctc_1", 0, what)))
-        elif kind == "delta":
+        if kind == "delta":
             bodies += log.deltas(text, [what])
+            unread.deltas(unread_text, [what], read=False)
+        elif kind == "finish":
+            assert text.finish() == unread_text.finish()
+            text, unread_text = text_run(len(bodies)), text_run(len(bodies))
         else:
-            text.finish()
-            text = text_run(len(bodies))
-    assert log.next == len(bodies)
-    assert list(log.after(cursor)) == list(enumerate(bodies))[cursor + 1 :]
+            part = ev.PartDone("msg_1", 0, 0, OutputText(text=what))
+            event = part if kind == "part" else ev.CustomInputDone("ctc_1", 0, what)
+            bodies.append(log.append(event))
+            unread.append(event, read=False)
+    assert log.next == unread.next == len(bodies)
+    assert list(log.after(cursor)) == list(unread.after(cursor)) == list(enumerate(bodies))[cursor + 1 :]
 
 
 class Wire:
