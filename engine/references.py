@@ -5,16 +5,15 @@ they had been sent. What can be named is what the server holds for the tenant: i
 conversations; on a socket also those of the Responses with ``store: false`` that its connection remembers. A stranger's id
 cannot be told from an unknown one, or from one that was deleted (law L13).
 
-Plan. The store finds items by their ids. Two kinds it can't find: those of a Response that has ended a moment ago and is still
-on its way to the store, which are kept here until it is there; and items that came without an id. These are listed with one
-that is made of their place (``listed_id``), so the id itself says where the item is.
+Plan. The store finds items by their ids; it is asked when all that has ended is in it. Items that came without an id it can't
+find: they are listed with one that is made of their place (``listed_id``), so the id itself says where the item is.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+import trio
 from attrs import evolve
 
 from protocol.errors import ProtocolError
@@ -23,7 +22,7 @@ from protocol.items import Item, ItemReference
 from protocol.requests import CreateRequest
 
 from .stages.validate import check_range
-from .store import Store, Stored
+from .store import Store
 
 LISTED: Final = re.compile(r"[a-z]+_([0-9a-f]{32})([0-9a-f]{4,})")
 """What ``listed_id`` makes: a Response's 32 digits, and a place."""
@@ -45,15 +44,18 @@ class References:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._arriving: dict[str, Stored] = {}
+        self._arriving: dict[str, str] = {}
+        """Responses that have ended and are not stored yet, by id: whose they are."""
+        self._arrived = trio.lowlevel.ParkingLot()
 
-    def hold(self, stored: Stored) -> None:
+    def expect(self, tenant: str, response_id: str) -> None:
         """A Response has ended, and is on its way to the store."""
-        self._arriving[stored.response.id] = stored
+        self._arriving[response_id] = tenant
 
-    def release(self, response_id: str) -> None:
-        """It is there, or never will be; no error if it was never held."""
+    def arrived(self, response_id: str) -> None:
+        """It is there, or never will be; no error if it was never expected."""
         self._arriving.pop(response_id, None)
+        self._arrived.unpark_all()
 
     async def in_request(self, tenant: str, request: CreateRequest, remembered: Mapping[str, Item]) -> CreateRequest:
         """``request`` with the items that its input names; raises ``ProtocolError``. See ``in_items``."""
@@ -77,14 +79,15 @@ class References:
         return tuple(found[item.id] if isinstance(item, ItemReference) else item for item in items)
 
     async def _find(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Item]:
-        arriving = self._find_arriving(tenant, frozenset(ids))  # first: it may arrive while the store is looking
-        found = {**arriving, **await self._store.find_items(tenant, ids)}
-        return found | await self._find_listed(tenant, [one for one in ids if one not in found])
+        await self._all_arrived(tenant)
+        found = await self._store.find_items(tenant, ids)
+        return {**found, **await self._find_listed(tenant, [one for one in ids if one not in found])}
 
-    def _find_arriving(self, tenant: str, ids: Collection[str]) -> dict[str, Item]:
-        own = [one for one in self._arriving.values() if one.tenant == tenant]
-        items = chain.from_iterable((*one.input, *one.response.output) for one in own)
-        return {item.id: item for item in items if item.id and item.id in ids}
+    async def _all_arrived(self, tenant: str) -> None:
+        """Wait for what has ended by now: a client that knows of it may name it. Cancellation leaves nothing behind."""
+        awaited = {response_id for response_id, owner in self._arriving.items() if owner == tenant}
+        while not self._arriving.keys().isdisjoint(awaited):
+            await self._arrived.park()
 
     async def _find_listed(self, tenant: str, ids: Iterable[str]) -> dict[str, Item]:
         """Those whose ids say where they are: up to the first that is not there, since all must be."""
@@ -95,17 +98,13 @@ class References:
                 continue
             response_id, index = f"resp_{place[1]}", int(place[2], 16)
             if response_id not in given:
-                given[response_id] = await self._given(tenant, response_id)
+                stored = await self._store.get(tenant, response_id)
+                given[response_id] = stored.input if stored else ()
             item = given[response_id][index] if index < len(given[response_id]) else None
             if item is None or item.id is not None or listed_id(item, response_id, index) != item_id:
                 break
             found[item_id] = item
         return found
-
-    async def _given(self, tenant: str, response_id: str) -> Sequence[Item]:
-        """What came from outside to that Response; nothing, if there is none."""
-        stored = self._arriving.get(response_id) or await self._store.get(tenant, response_id)
-        return stored.input if stored is not None and stored.tenant == tenant else ()
 
 
 def _named(items: Sequence[Item], field: str) -> dict[str, str]:

@@ -498,12 +498,11 @@ class Rollout(Lifespan):
     async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
         """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
         row = account.row(self, final, ending.reason, self._services.wall())
-        stored = None
+        if self.request.store is not False:
+            self._references.expect(self.tenant, self.id)
         try:
             with trio.fail_after(self._config.seal_seconds):
-                if self.request.store is not False:
-                    stored = self._to_store(final, verdict)
-                    self._references.hold(stored)
+                stored = self._to_store(final, verdict) if self.request.store is not False else None
                 await self.stages.after(row, stored)
                 if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
                     own = self._began_at
@@ -511,7 +510,7 @@ class Rollout(Lifespan):
         except Exception as error:
             self._services.on_bug(error)
         finally:
-            self._references.release(self.id)
+            self._references.arrived(self.id)
             self._leave_conversation()
 
     def _leave_conversation(self) -> None:
