@@ -5,17 +5,16 @@ they had been sent. What can be named is what the server holds for the tenant: i
 conversations; on a socket also those of the Responses with ``store: false`` that its connection remembers. A stranger's id
 cannot be told from an unknown one, or from one that was deleted (law L13).
 
-Plan. The store finds items by their ids. Two kinds it can't find: those of a Response that has ended a moment ago and is still
-on its way to the store, which are kept here until it is there; and items that came without an id. These are listed with one
-that is made of their place (``listed_id``), so the id itself says where the item is.
+Plan. The store finds items by their ids; it is asked when all that has ended is in it. Items that came without an id it can't
+find: they are listed with one that is made of their place (``listed_id``), so the id itself says where the item is.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from protocol.errors import ProtocolError
 from protocol.ids import PREFIXES
@@ -40,31 +39,23 @@ def listed_id(item: Item, response_id: str, index: int) -> str:
     return f"{PREFIXES.get(item.type, 'item_')}{response_id.partition('_')[2]}{index:04x}"
 
 
-@frozen
-class _Arriving:
-    """What a Response will have in the store: what came to it from outside, and what it put out."""
-
-    tenant: str
-    input: Sequence[Item]
-    output: Sequence[Item]
-
-
 class References:
     """What can be named. One for all Responses of a server."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._arriving: dict[str, _Arriving] = {}
-        self._moved = trio.lowlevel.ParkingLot()
+        self._arriving: dict[str, str] = {}
+        """Responses that have ended and are not stored yet, by id: whose they are."""
+        self._arrived = trio.lowlevel.ParkingLot()
 
-    def hold(self, tenant: str, response_id: str, given: Sequence[Item], output: Sequence[Item]) -> None:
-        """A Response has ended, and is on its way to the store with what it was ``given`` and its ``output``."""
-        self._arriving[response_id] = _Arriving(tenant, given, output)
+    def expect(self, tenant: str, response_id: str) -> None:
+        """A Response has ended, and is on its way to the store."""
+        self._arriving[response_id] = tenant
 
-    def release(self, response_id: str) -> None:
-        """It is there, or never will be; no error if it was never held."""
-        if self._arriving.pop(response_id, None) is not None:
-            self._moved.unpark_all()
+    def arrived(self, response_id: str) -> None:
+        """It is there, or never will be; no error if it was never expected."""
+        self._arriving.pop(response_id, None)
+        self._arrived.unpark_all()
 
     async def in_request(self, tenant: str, request: CreateRequest, remembered: Mapping[str, Item]) -> CreateRequest:
         """``request`` with the items that its input names; raises ``ProtocolError``. See ``in_items``."""
@@ -88,22 +79,15 @@ class References:
         return tuple(found[item.id] if isinstance(item, ItemReference) else item for item in items)
 
     async def _find(self, tenant: str, ids: Sequence[str]) -> Mapping[str, Item]:
-        found = self._put_out(tenant, frozenset(ids))
-        left = [one for one in ids if one not in found]
-        while self._given_lately(tenant, frozenset(left)):  # the store knows whose an item is that was sent more than once
-            await self._moved.park()
-        found |= await self._store.find_items(tenant, left)
-        return found | await self._find_listed(tenant, [one for one in ids if one not in found])
+        await self._all_arrived(tenant)
+        found = await self._store.find_items(tenant, ids)
+        return {**found, **await self._find_listed(tenant, [one for one in ids if one not in found])}
 
-    def _put_out(self, tenant: str, ids: Collection[str]) -> dict[str, Item]:
-        """Output items that are not in the store yet."""
-        own = [one for one in self._arriving.values() if one.tenant == tenant]
-        return {item.id: item for one in own for item in one.output if item.id and item.id in ids}
-
-    def _given_lately(self, tenant: str, ids: Collection[str]) -> bool:
-        """Whether a Response that is not in the store yet was sent an item with one of ``ids``."""
-        own = [one for one in self._arriving.values() if one.tenant == tenant]
-        return any(item.id in ids for one in own for item in one.input)
+    async def _all_arrived(self, tenant: str) -> None:
+        """Wait for what has ended by now: a client that knows of it may name it. Cancellation leaves nothing behind."""
+        awaited = {response_id for response_id, owner in self._arriving.items() if owner == tenant}
+        while not self._arriving.keys().isdisjoint(awaited):
+            await self._arrived.park()
 
     async def _find_listed(self, tenant: str, ids: Iterable[str]) -> dict[str, Item]:
         """Those whose ids say where they are: up to the first that is not there, since all must be."""
@@ -114,17 +98,13 @@ class References:
                 continue
             response_id, index = f"resp_{place[1]}", int(place[2], 16)
             if response_id not in given:
-                given[response_id] = await self._given(tenant, response_id)
+                stored = await self._store.get(tenant, response_id)
+                given[response_id] = stored.input if stored else ()
             item = given[response_id][index] if index < len(given[response_id]) else None
             if item is None or item.id is not None or listed_id(item, response_id, index) != item_id:
                 break
             found[item_id] = item
         return found
-
-    async def _given(self, tenant: str, response_id: str) -> Sequence[Item]:
-        """What came from outside to that Response; nothing, if there is none."""
-        there = self._arriving.get(response_id) or await self._store.get(tenant, response_id)
-        return there.input if there is not None and there.tenant == tenant else ()
 
 
 def _named(items: Sequence[Item], field: str) -> dict[str, str]:

@@ -496,7 +496,7 @@ class Rollout(Lifespan):
         if overlap:
             self._settle_late()
             if self.request.store is not False:
-                self._references.hold(self.tenant, self.id, self._outside, verdict.items)
+                self._references.expect(self.tenant, self.id)
         self._moved.unpark_all()
         self._on_sealed(self)
         self._on_sealed = _nobody
@@ -555,7 +555,7 @@ class Rollout(Lifespan):
         except Exception as error:
             self._services.on_bug(error)
         finally:
-            self._references.release(self.id)
+            self._references.arrived(self.id)
             self._leave_conversation()
 
     def _leave_conversation(self) -> None:
