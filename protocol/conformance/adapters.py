@@ -21,6 +21,11 @@ class Adapter(Protocol):
         """Whether the model does exactly what a program says."""
         ...
 
+    @property
+    def codes(self) -> bool:
+        """Whether errors must have the codes of Sostenuto. Of a stranger, an error of the right shape will do."""
+        ...
+
     def opening(self, steps: Sequence[Step], *, tokens_per_second: float | None = None) -> Frame:
         """The fields of a create that begins a rollout of ``steps``: ``model``, ``input`` (a list of items), tools and the
         like. The speed is a wish."""
@@ -40,6 +45,7 @@ class Scripted:
     """The model ``scripted`` of Sostenuto: a program in the user's message is done to the letter."""
 
     obeys = True
+    codes = True
 
     def __init__(self, model: str = "scripted") -> None:
         self._model = model
