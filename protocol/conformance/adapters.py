@@ -9,18 +9,15 @@ fixtures.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from attrs import field, frozen
 
 from .sayings import user
-from .script import HOSTED, TEMPLATE, Expected, Script, Step, beginning, message_of
+from .script import HOSTED, TEMPLATE, Expected, Script, Step, beginning, calls_in, message_of
 from .transport import Frame
 
 Program = Sequence[Step]
-
-TURNS: Final = 20
-"""How far into a program an adapter looks for its tools."""
 
 
 class Adapter(Protocol):
@@ -107,7 +104,7 @@ class RealModel:
         return user(_words(beginning(message_of(steps)).turn().items))
 
     def _settings(self, script: Script) -> Frame:
-        tools = _tools(script)
+        tools = {call["name"]: _tool(call) for call in calls_in(script.rest) if call["name"] != HOSTED}
         calls = [item for item in script.turn().items if item.name in tools]
         choice: Any = "none"
         if len(calls) == 1:
@@ -132,21 +129,9 @@ def _words(items: Sequence[Expected]) -> str:
     return " ".join(wishes) or "Say: Done."
 
 
-def _tools(script: Script) -> dict[str | None, Frame]:
-    """The tools that the rest of the program calls, as far as can be seen from here."""
-    tools: dict[str | None, Frame] = {}
-    for _ in range(TURNS):
-        turn = script.turn()
-        tools |= {item.name: _tool(item) for item in turn.items if item.name not in (None, HOSTED)}
-        if turn.reason != "tool_calls":
-            break
-        script = turn.after.read([(str(item.name), "ok") for item in turn.items if item.name], [])
-    return tools
-
-
-def _tool(call: Expected) -> Frame:
-    about = f"The tool {call.name}."
-    if call.type == "custom_tool_call":
-        return {"type": "custom", "name": call.name, "description": about}
+def _tool(call: Step) -> Frame:
+    named = {"name": call["name"], "description": f"The tool {call['name']}."}
+    if call.get("kind") == "custom_tool_call":
+        return {"type": "custom", **named}
     parameters = {"type": "object", "properties": {}, "additionalProperties": True}
-    return {"type": "function", "name": call.name, "description": about, "parameters": parameters, "strict": False}
+    return {"type": "function", **named, "parameters": parameters, "strict": False}
