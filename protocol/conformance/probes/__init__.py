@@ -3,8 +3,8 @@
 ``PROBES`` has all of them by name; ``run_probe`` plays one. To add one, write a function that ``base.probe`` enters.
 """
 
-from . import pairing
+from . import ends, pairing, streams, text
 from .base import PROBES, Probe, run_probe
 from .talk import NotOffered, Talk
 
-__all__ = ["PROBES", "NotOffered", "Probe", "Talk", "pairing", "run_probe"]
+__all__ = ["PROBES", "NotOffered", "Probe", "Talk", "ends", "pairing", "run_probe", "streams", "text"]

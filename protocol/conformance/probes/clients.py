@@ -70,9 +70,12 @@ class Client:
 
     # ---- frames
 
-    def opening(self, *steps: Step, behind: Sequence[Frame] = (), **fields: Any) -> Frame:
+    def opening(
+        self, *steps: Step, behind: Sequence[Frame] = (), tokens_per_second: float | None = None, **fields: Any
+    ) -> Frame:
         """A create."""
-        body = {"tools": tools_of(steps), **self.notes.adapter.opening(steps), **fields}
+        own = self.notes.adapter.opening(steps, tokens_per_second=tokens_per_second)
+        body = {"tools": tools_of(steps), **own, **fields}
         if behind:
             body["input"] = [*body["input"], *behind]
         return {"type": "response.create", **body}
@@ -85,8 +88,8 @@ class Client:
         rest = {"previous_response_id": turn.response_id, "input": list(items)}
         return {"type": "response.create", **own, **rest, **fields}
 
-    async def ask(self, frame: Frame) -> Turn | Refusal:
-        """Send ``frame``, and hear what comes of it."""
+    async def ask(self, frame: Frame | str) -> Turn | Refusal:
+        """Send ``frame``, or a text that may be none, and hear what comes of it."""
         raise NotImplementedError
 
     async def aclose(self) -> None:
@@ -111,7 +114,8 @@ class Client:
         after = Script(tuple(steps)).turn().after
         return evolve(self._accepted(answer), script=after, tools=fields.get("tools", tools_of(steps)))
 
-    def _parsed(self, text: str) -> Frame:
+    def parsed(self, text: str) -> Frame:
+        """A frame that was heard."""
         try:
             frame = json.loads(text, parse_constant=_no_json)
         except ValueError as error:
@@ -137,7 +141,7 @@ class SocketClient(Client):
 
     async def hear(self) -> Frame:
         """The next frame; raises ``Closed``."""
-        frame = self._parsed(await self.socket.receive_text())
+        frame = self.parsed(await self.socket.receive_text())
         lane = frame.get("stream_id")
         if frame.get("type") == "response.created":
             self._traces[lane] = Trace(append_shape=self.notes.appends)
@@ -169,10 +173,10 @@ class SocketClient(Client):
                 frames.append(await self.hear())
         return frames
 
-    async def ask(self, frame: Frame) -> Turn | Refusal:
+    async def ask(self, frame: Frame | str) -> Turn | Refusal:
         """Send ``frame``; then all up to where the model waits or ends, or an error."""
         await self.send(frame)
-        return await self.answer(frame.get("response_id"))
+        return await self.answer(None if isinstance(frame, str) else frame.get("response_id"))
 
     async def answer(self, response_id: str | None = None) -> Turn | Refusal:
         """All up to where the model waits or ends, or an error."""
@@ -202,7 +206,6 @@ class Answer:
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
     json: Frame
 
 
@@ -222,10 +225,13 @@ class HttpClient(Client):
 
     async def call(self, method: str, path: str, body: Frame | bytes | None = None) -> Answer:
         """Send a request, and read its answer, which is JSON."""
-        exchange = await self.request(method, path, body)
-        with self.notes.patience(f"{method} {path}"):
+        return await self.read(await self.request(method, path, body))
+
+    async def read(self, exchange: Exchange) -> Answer:
+        """The whole answer, which is JSON."""
+        with self.notes.patience(f"{self.name} reads an answer"):
             content = await exchange.read()
-        return Answer(exchange.status, exchange.headers, content, self._parsed(content.decode() or "{}"))
+        return Answer(exchange.status, exchange.headers, self.parsed(content.decode() or "{}"))
 
     async def get(self, path: str) -> Frame:
         """What is at ``path``; raises ``ConformanceError`` if nothing is."""
@@ -233,19 +239,21 @@ class HttpClient(Client):
         self.notes.need(answer.status == 200, f"GET {path} was answered with {answer.status}")
         return answer.json
 
-    async def ask(self, frame: Frame) -> Turn | Refusal:
+    async def ask(self, frame: Frame | str) -> Turn | Refusal:
         """POST ``frame``; then its JSON or its events, to the end."""
-        body = {name: value for name, value in frame.items() if name != "type"}
-        body.setdefault("stream", self.notes.capabilities.stream)
-        if not body["stream"]:
-            answer = await self.call("POST", "/responses", body)
-            if answer.status >= 400:
-                return Refusal(frame=answer.json, status=answer.status)
-            return Turn(response_id=str(answer.json.get("id")), response=answer.json)
+        body: Frame | bytes
+        if isinstance(frame, str):
+            body = frame.encode()
+        else:
+            events = {"stream": True} if self.notes.capabilities.stream else {}
+            body = {**events, **{name: value for name, value in frame.items() if name != "type"}}
         exchange = await self.request("POST", "/responses", body)
-        if exchange.status >= 400:
-            return Refusal(frame=self._parsed((await exchange.read()).decode()), status=exchange.status)
-        return await self.events(exchange)
+        if exchange.status < 400 and "event-stream" in exchange.headers.get("content-type", ""):
+            return await self.events(exchange)
+        answer = await self.read(exchange)
+        if answer.status >= 400:
+            return Refusal(frame=answer.json, status=answer.status)
+        return Turn(response_id=str(answer.json.get("id")), response=answer.json)
 
     async def events(self, exchange: Exchange) -> Turn | Refusal:
         """The events of a stream, to its end."""
@@ -254,7 +262,7 @@ class HttpClient(Client):
         whole = True
         with self.notes.patience(f"{self.name} reads a stream"):
             while (event := await exchange.next_event()) is not None and event.data != "[DONE]":
-                frame = self._parsed(event.data)
+                frame = self.parsed(event.data)
                 if frame.get("type") == "error" and not events:
                     return Refusal(frame=frame)
                 events.append(frame)

@@ -17,12 +17,12 @@ import trio
 from ..adapters import Adapter
 from ..capabilities import ALL, Capabilities
 from ..script import Step
-from ..transport import Shape, Transport
+from ..transport import Frame, Shape, Transport
 from .clients import BETA, Client, HttpClient, SocketClient
 from .notes import Notes, NotOffered
 from .turn import Turn
 
-__all__ = ["NotOffered", "Pings", "Talk", "Turn", "call", "calls", "quote", "say"]
+__all__ = ["NotOffered", "Pings", "Talk", "Turn", "call", "calls", "quote", "say", "speak"]
 
 CLOSING_SECONDS: Final = 3.0
 
@@ -97,6 +97,12 @@ class Talk(Notes):
             raise self.failure(f"the model says {turn.text!r:.200}, and was told to quote {text!r}", law)
         raise NotOffered(f"the model could not be made to quote {text!r}")
 
+    def need_events(self, turn: Turn) -> Sequence[Frame]:
+        """The events of ``turn``, which a server without streams can't be asked for."""
+        if not turn.events:
+            raise NotOffered("stream")
+        return turn.events
+
     def need_completed(self, turn: Turn) -> None:
         """The Response has ended well."""
         why = (turn.response or {}).get("error") or (turn.response or {}).get("incomplete_details")
@@ -106,6 +112,11 @@ class Talk(Notes):
 def say(text: str) -> Step:
     """The model says ``text``."""
     return {"say": text}
+
+
+def speak(tokens: int) -> Step:
+    """The model says so many tokens."""
+    return {"say": {"tokens": tokens}}
 
 
 def quote(name: str | None = None) -> Step:
