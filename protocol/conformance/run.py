@@ -108,8 +108,10 @@ def find_adapter(runner: Runner) -> Adapter:
 
     try:
         status, body = runner.run(scene)
-    except Exception as group:
+    except BaseException as group:
         error = plain(group)
+        if not isinstance(error, Exception):
+            raise error from None
         raise CannotCheck(f"{runner.server} can't be reached ({error}): is it running?") from error
     models = [one.get("id") for one in (read(body) or {}).get("data") or () if isinstance(one, dict)]
     if "scripted" in models:
@@ -212,8 +214,10 @@ class _Job:
             if shape == "append" and not self.adapter.obeys:
                 self.notes.append("append: no conversations, since they need a model that does what it is told")
                 continue
-            deadline = time.monotonic() + self._left / (len(self.shapes) - number)
-            self._search(shape, deadline)
+            self._search(shape, time.monotonic() + self._left / (len(self.shapes) - number))
+            if self.found[shape].gone:
+                self.notes.append(f"{self.runner.server} could not be reached any more, so the rest was not tried")
+                return
 
     def _search(self, shape: Shape, deadline: float) -> None:
         findings = self.found[shape] = Findings()
@@ -252,7 +256,7 @@ class _Job:
 
     def report(self) -> Report:
         """All of it."""
-        probes = {name: self._of_probe(PROBES[name]) for name in self.plan.probes if name in self.probed}
+        probes = {name: self._of_probe(PROBES[name]) for name in self.plan.probes}
         return Report(
             server=self.runner.server,
             seed=self.plan.seed,
@@ -300,16 +304,18 @@ class _Job:
         return self.found[shape].stakes[law] if shape in self.found else 0
 
     def _of_probe(self, one: Probe) -> Finding:
-        found = self.probed[one.name]
+        found = self.probed.get(one.name, {})
         failures = [failure for failure in found.values() if isinstance(failure, Failure)]
         reasons = [reason for reason in found.values() if isinstance(reason, str)]
+        elsewhere = not set(one.shapes) & set(self.plan.shapes)
+        reasons += [f"it is about {' and '.join(one.shapes)}" if elsewhere else "there was no time for it"]
         shapes: dict[str, Status] = {shape: _status(outcome) for shape, outcome in found.items()}
         status = _worst(shapes.values())
         return Finding(
             status=status,
             says=one.right,
             examples=sum(status != "not offered" for status in shapes.values()),
-            message=failures[0].message if failures else reasons[0] if status == "not offered" and reasons else "",
+            message=failures[0].message if failures else reasons[0] if status == "not offered" else "",
             conversation=failures[0].conversation if failures else (),
             shapes=shapes,
             failures=failures,

@@ -56,6 +56,7 @@ class Played:
     law: str | None = None
     message: str = ""
     frames: Sequence[Frame] = ()
+    unreachable: bool = False
 
 
 @frozen(kw_only=True)
@@ -95,11 +96,25 @@ class Table:
         try:
             self.runner.run(scene)
         except BaseException as group:
-            law, message = verdict(plain(group))
+            error = plain(group)
+            law, message = verdict(error)
             frames = recorders[0].frames() if recorders else []
-            return Played(law=law, message=message, frames=frames) if law else Played()
+            unreachable = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+            return Played(law=law, message=message, frames=frames, unreachable=unreachable) if law else Played()
         notes = recorders[0].notes
         return Played(stake=frozenset(could_break(notes, obeys=self.adapter.obeys, books=are_open[0])))
+
+    def can_be_reached(self) -> bool:
+        """Whether the server is there, whatever it says."""
+
+        async def scene(transport: Transport, _: Books) -> None:
+            await (await transport.request("GET", "/models")).drop()
+
+        try:
+            self.runner.run(scene)
+        except Exception as group:
+            return not isinstance(plain(group), OSError)
+        return True
 
 
 def verdict(error: BaseException) -> tuple[str | None, str]:
@@ -127,6 +142,8 @@ class Findings:
     stakes: Counter[str] = field(factory=Counter)
     """For each law, how many conversations could have broken it."""
     failures: dict[str, Failure] = field(factory=dict)
+    gone: bool = False
+    """Whether the server could not be reached any more."""
 
 
 @define
@@ -179,9 +196,13 @@ class _Hunt:
         if self.target is None:
             self._tally(played)
         self.on_example(self.target is not None)
-        if self.target is not None and played.law == self.target:
-            if self.best is None or len(played.frames) <= len(self.best[1].frames):
-                self.best = conversation, played
+        hit = self.target is not None and played.law == self.target
+        if hit and (self.best is None or len(played.frames) <= len(self.best[1].frames)):
+            self.best = conversation, played
+        if played.unreachable and not self.table.can_be_reached():
+            self.findings.gone = True
+            raise Enough
+        if hit:
             raise _Broken
 
     def _tally(self, played: Played) -> None:
@@ -218,6 +239,6 @@ def search(
             return
         finally:
             hunt.enter()
-        if hunt.target is None:
+        if hunt.target is None or findings.gone:
             return
         hunt.replay()
