@@ -16,6 +16,7 @@ from attrs import define, field, frozen
 from .adapters import Adapter, RealModel, Scripted
 from .capabilities import ALL, Capabilities
 from .laws import LAWS
+from .machines import why_not
 from .offers import ask, declared
 from .probes.base import PROBES, SHAPES, Probe, run_probe
 from .probes.notes import NotOffered
@@ -211,8 +212,8 @@ class _Job:
         for number, shape in enumerate(self.shapes):
             if not self.plan.examples:
                 return
-            if shape == "append" and not self.adapter.obeys:
-                self.notes.append("append: no conversations, since they need a model that does what it is told")
+            if (why := why_not(shape, self.adapter)) is not None:
+                self.notes.append(f"{shape}: no conversations: {why}")
                 continue
             self._search(shape, time.monotonic() + self._left / (len(self.shapes) - number))
             if self.found[shape].gone:
