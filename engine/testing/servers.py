@@ -22,6 +22,7 @@ import trio.testing
 from attrs import define, field
 
 from protocol.codec import to_wire
+from protocol.conformance.streams import ClientSocket, HttpExchange, Line, StreamTransport
 from tools.spec import HostedTool
 
 from ..config import Config
@@ -33,7 +34,7 @@ from ..policy import Policy
 from ..server import SHAPES, Server, tenant_of
 from ..services import Services
 from ..store import MemoryStore
-from .clients import ClientSocket, DirectSocket, headers_for, open_websocket
+from .clients import DirectSocket
 from .pipes import CAPACITY, PipeStream, pipe_pair
 
 
@@ -157,15 +158,34 @@ class MemoryServer(_TestServer):
         self.stopped.set()
 
     async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int | None = None) -> ClientSocket:
-        """A WebSocket; raises ``ConnectionRejected``. ``capacity`` is what each direction of its network buffers."""
-        stream = self.connect_raw(capacity)
-        return await open_websocket(self._nursery, stream, "memory", headers_for(key, beta), stream.reset)
+        """A WebSocket; raises ``Refused`` and ``OSError``. ``capacity`` is what each direction of its network buffers."""
+        return await self._transport(capacity).connect(key=key, beta=beta)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> HttpExchange:
+        """Send a request, and read the head of its answer; ``path`` stands behind ``/v1``. Raises ``Closed``."""
+        return await self._transport().request(method, path, body, key=key, headers=headers)
 
     def connect_raw(self, capacity: int | None = None) -> PipeStream:
         """A connection on which nothing was said yet."""
         ours, theirs = pipe_pair(capacity or self.capacity)
         self._nursery.start_soon(self.server.serve, theirs)
         return ours
+
+    def _transport(self, capacity: int | None = None) -> StreamTransport:
+        async def dial() -> Line:
+            await trio.lowlevel.checkpoint()
+            stream = self.connect_raw(capacity)
+            return Line(stream, stream.reset)
+
+        return StreamTransport(dial, self._nursery)
 
 
 class DirectServer(_TestServer):

@@ -184,6 +184,19 @@ def steps_of(message: str) -> tuple[Step, ...] | None:
     return tuple(json.loads(message)["program"])
 
 
+def calls_in(steps: Iterable[Step]) -> list[Step]:
+    """All calls in ``steps``, in whatever branch."""
+    found: list[Step] = []
+    for step in steps:
+        found += [
+            *_calls(step),
+            *calls_in(step.get("then", ())),
+            *calls_in(step.get("else", ())),
+            *calls_in(step.get("steps", ())),
+        ]
+    return found
+
+
 def _calls(step: Step) -> Sequence[Step]:
     return step["calls"] if "calls" in step else [step["call"]] if "call" in step else []
 

@@ -124,7 +124,13 @@ def conversations(
     longest: int = 6,
 ) -> st.SearchStrategy[mv.Conversation]:
     """A conversation that begins with a Response, and has at most ``longest`` scenes."""
-    options: dict[str, Any] = {"capabilities": capabilities, "clients": clients, "quick": quick, "hosted": hosted, "long_sleeps": long_sleeps}
+    options: dict[str, Any] = {
+        "capabilities": capabilities,
+        "clients": clients,
+        "quick": quick,
+        "hosted": hosted,
+        "long_sleeps": long_sleeps,
+    }
     first = creates(capabilities=capabilities, clients=clients, hosted=hosted).map(lambda one: evolve(one, by=0, lane=0))
     scene = scenes(shape, **options)
     some = st.sampled_from(range(longest + 1)).flatmap(lambda count: st.lists(scene, min_size=count, max_size=count))
