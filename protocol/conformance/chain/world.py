@@ -308,15 +308,19 @@ class World:
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
-        wrong = check_final(link)
-        if wrong is not None:
-            raise self.fail(*wrong)
         if link.status in GOES_ON:
             client.memory[lane] = link
         else:
             self._evict(client, lane, link.asked)
         if link.steers:
             self._steer_on(client, lane, link)
+        self.conclude(link)
+
+    def conclude(self, link: Link) -> None:
+        """It is known how ``link`` has ended."""
+        wrong = check_final(link)
+        if wrong is not None:
+            raise self.fail(*wrong)
         self._reconsider(link)
 
     # ---- steers
