@@ -260,13 +260,16 @@ class HttpClient(Client):
         events: list[Frame] = []
         trace = Trace()
         whole = True
-        with self.notes.patience(f"{self.name} reads a stream"):
-            while (event := await exchange.next_event()) is not None and event.data != "[DONE]":
-                frame = self.parsed(event.data)
-                if frame.get("type") == "error" and not events:
-                    return Refusal(frame=frame)
-                events.append(frame)
-                whole = whole and events[0]["type"] == "response.created" and self.notes.feed(trace, frame)
+        try:
+            with self.notes.patience(f"{self.name} reads a stream"):
+                while (event := await exchange.next_event()) is not None and event.data != "[DONE]":
+                    frame = self.parsed(event.data)
+                    if frame.get("type") == "error" and not events:
+                        return Refusal(frame=frame)
+                    events.append(frame)
+                    whole = whole and events[0]["type"] == "response.created" and self.notes.feed(trace, frame)
+        finally:
+            await exchange.drop()
         return turn_of(events)
 
     async def aclose(self) -> None:
