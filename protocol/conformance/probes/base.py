@@ -77,7 +77,7 @@ async def run_probe(
     talk = Talk(transport, shape, adapter, capabilities=capabilities, keys=keys, seconds=seconds)
     talk.law = one.law
     try:
-        await one.play(talk)
+        await _play(one, talk)
     except Closed:
         raise talk.failure("the server closed the connection", "L12") from None
     except Refused as error:
@@ -85,3 +85,14 @@ async def run_probe(
     finally:
         await talk.aclose()
     return talk
+
+
+async def _play(one: Probe, talk: Talk) -> None:
+    """Of what goes wrong at the same time in several tasks, the first is told."""
+    try:
+        await one.play(talk)
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None  # noqa: ASYNC123 - a probe has one verdict

@@ -98,6 +98,14 @@ class Client:
         """Send ``frame``, or a text that may be none, and hear what comes of it."""
         raise NotImplementedError
 
+    def sent(self, frame: Frame) -> Frame:
+        """``frame`` as it is sent."""
+        return frame
+
+    def size_of(self, frame: Frame) -> int:
+        """Of the message that ``frame`` is sent as, in bytes."""
+        return len(encoded(self.sent(frame)).encode())
+
     async def aclose(self) -> None:
         """Go away."""
         raise NotImplementedError
@@ -245,14 +253,25 @@ class HttpClient(Client):
         self.notes.need(answer.status == 200, f"GET {path} was answered with {answer.status}")
         return answer.json
 
+    async def until_ended(self, response_id: str, *, gone: bool = False) -> Frame:
+        """Poll a Response until it has ended; it may be ``gone`` altogether."""
+        with self.notes.patience(f"the end of {response_id}"):
+            while True:
+                answer = await self.call("GET", f"/responses/{response_id}")
+                found = answer.status == 200 or (gone and answer.status == 404)
+                self.notes.need(found, f"GET was answered with {answer.status}")
+                if answer.json.get("status") not in ("queued", "in_progress"):
+                    return answer.json
+                await trio.sleep(self.notes.moment)
+
+    def sent(self, frame: Frame) -> Frame:
+        """A body has no ``type``; and asks for events, where they are offered."""
+        events = {"stream": True} if self.notes.capabilities.stream else {}
+        return {**events, **{name: value for name, value in frame.items() if name != "type"}}
+
     async def ask(self, frame: Frame | str) -> Turn | Refusal:
         """POST ``frame``; then its JSON or its events, to the end."""
-        body: Frame | bytes
-        if isinstance(frame, str):
-            body = frame.encode()
-        else:
-            events = {"stream": True} if self.notes.capabilities.stream else {}
-            body = {**events, **{name: value for name, value in frame.items() if name != "type"}}
+        body = frame.encode() if isinstance(frame, str) else self.sent(frame)
         exchange = await self.request("POST", "/responses", body)
         if exchange.status < 400 and "event-stream" in exchange.headers.get("content-type", ""):
             return await self.events(exchange)

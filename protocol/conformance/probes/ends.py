@@ -1,7 +1,5 @@
 """How a Response ends: cut, failed, cancelled, or left alone."""
 
-import trio
-
 from ...events import TERMINAL
 from .base import SOCKETS, probe
 from .clients import SocketClient
@@ -151,13 +149,7 @@ async def a_stream_that_is_dropped(talk: Talk) -> None:
     response_id = client.parsed(first.data)["response"]["id"]
     talk.story.did(client.name, "drops its connection")
     await exchange.drop()
-    with talk.patience("the end of a Response whose client is gone"):
-        while True:
-            answer = await client.call("GET", f"/responses/{response_id}")
-            if answer.json.get("status") not in ("in_progress", "queued"):
-                break
-            await trio.sleep(talk.moment)
-    talk.need(answer.status in (200, 404), f"GET was answered with {answer.status}")
+    await client.until_ended(response_id, gone=True)
 
 
 def _need_cut(talk: Talk, turn: Turn) -> None:

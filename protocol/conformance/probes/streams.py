@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from ...events import TERMINAL
 from ..transport import Frame
@@ -48,9 +49,10 @@ async def item_ids_stay_the_same(talk: Talk) -> None:
         ids: dict[int, str] = {}
         for event in events:
             if "output_index" in event:
-                item_id = event["item"].get("id") if "item" in event else event.get("item_id")
+                item_id = str(event["item"].get("id") if "item" in event else event.get("item_id"))
                 first = ids.setdefault(event["output_index"], item_id)
-                talk.need(item_id and item_id == first, f"{event['type']}: the id {first} has become {item_id}")
+                same = item_id not in ("", "None") and item_id == first
+                talk.need(same, f"{event['type']}: the id {first} has become {item_id}")
         final = [item.get("id") for item in response.get("output") or ()]
         talk.need(final == [ids[index] for index in sorted(ids)], f"the final output has the ids {final}, the events had {ids}")
         talk.need(len(set(final)) == len(final), f"two items have one id: {final}")
@@ -139,11 +141,10 @@ async def usage_is_there(talk: Talk) -> None:
     """Each Response ends with ``usage``: tokens in and out, not 0, a total that is their sum, and both details. Clients
     fail where it is null or lacks the details (openai/openai-agents-python, 1179; BerriAI/litellm, 28899)."""
     for turn in await a_rollout(talk):
-        usage = (turn.response or {}).get("usage")
         if turn.response is None:
             continue
-        talk.need(isinstance(usage, dict), f"usage is {usage}")
-        counts = [usage.get(name) for name in ("input_tokens", "output_tokens", "total_tokens")]
+        usage = turn.response.get("usage") or {}
+        counts: list[Any] = [usage.get(name) for name in ("input_tokens", "output_tokens", "total_tokens")]
         talk.need(all(type(count) is int and count > 0 for count in counts), f"usage is {usage}")
         talk.need(counts[0] + counts[1] == counts[2], f"the total is not the sum: {usage}")
         details = (usage.get("input_tokens_details") or {}), (usage.get("output_tokens_details") or {})
@@ -195,7 +196,6 @@ async def server_sent_events(talk: Talk) -> None:
             last = event.data
             if last != "[DONE]":
                 told = json.loads(last).get("type")
-                talk.need(event.event in (None, told) or event.event == told, f"event: {event.event}, type {told}")
                 talk.need(event.event == told, f"an event of type {told} has the line event: {event.event}")
     talk.need(last == "[DONE]", f"the last data is {last[:80]}")
 
@@ -219,8 +219,8 @@ async def a_stream_id_on_every_event(talk: Talk) -> None:
     """Each event of a Response that was created with a ``stream_id`` has it, and no event of the default lane has one
     (OpenAI, WebSocket mode, lanes). Two that run side by side are told apart by nothing else."""
     client = await talk.socket()
-    for lane in ({"stream_id": "one"}, {"stream_id": "two"}, {}):
-        await client.send({**client.opening(speak(30), tokens_per_second=100), **lane})
+    for named in ({"stream_id": "one"}, {"stream_id": "two"}, {}):
+        await client.send({**client.opening(speak(30), tokens_per_second=100), **named})
     events = await client.ends(times=3)
     for lane in ("one", "two", None):
         mine = [event for event in events if event.get("stream_id") == lane]
