@@ -120,7 +120,7 @@ class Progressing:
 
 def show(report: Report, console: Console) -> None:
     """The tables, then the failures."""
-    console.print(*head_of(report), sep="\n", highlight=False, markup=False)
+    console.print(*head_of(report), sep="\n", highlight=False, markup=False, soft_wrap=True)
     laws = {name_of(law, finding): finding for law, finding in report.laws.items()}
     console.print(Group(_table("laws", report, laws), _table("probes", report, report.probes) if report.probes else ""))
     told = list(failures(report))
@@ -131,7 +131,7 @@ def show(report: Report, console: Console) -> None:
         console.print(f"… and {len(told) - SHOWN_FAILURES} more: see --json or --html", highlight=False)
     broken = report.broken
     verdict = f"{len(broken)} broken: {', '.join(broken)}" if broken else "no failure"
-    console.print(Text(verdict, style="bold red" if broken else "bold green"))
+    console.print(Text(verdict, style="bold red" if broken else "bold green"), soft_wrap=True)
 
 
 def _table(title: str, report: Report, findings: Mapping[str, Finding]) -> Table:

@@ -7,6 +7,7 @@ all that the chosen ones need; the others read what was found. What a server doe
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -48,6 +49,10 @@ class Server(pytest.Collector):
 
     def collect(self) -> Iterator["LawTest"]:
         """Its tests."""
+        try:
+            import_module("hypothesis")
+        except ModuleNotFoundError:
+            raise pytest.UsageError("--responses-url needs hypothesis: pip install 'sostenuto[conform]'") from None
         laws = import_module(f"{__package__}.laws").LAWS
         probes = import_module(f"{__package__}.probes").PROBES
         for law in laws:
@@ -57,25 +62,30 @@ class Server(pytest.Collector):
 
     @cached_property
     def report(self) -> "Report":
-        """All that the chosen tests need."""
-        run, doors = import_module(f"{__package__}.run"), import_module(f"{__package__}.doors")
-        config, chosen = self.config, [item for item in self.session.items if isinstance(item, LawTest)]
-        plan = run.Plan(
-            shapes=config.getoption("--responses-shape") or run.Plan().shapes,
-            examples=config.getoption("--responses-examples") if any(item.kind == "laws" for item in chosen) else 0,
-            probes=[item.name for item in chosen if item.kind == "probes"],
-            seed=config.getoption("--responses-seed"),
-            seconds=config.getoption("--responses-seconds"),
-            without=doors.names(config.getoption("--responses-without")),
-            keys=config.getoption("--responses-key"),
-        )
-        url = config.getoption("--responses-url")
-        doors.need_permission(url, remote_too=config.getoption("--responses-allow-remote"))
-        adapter = doors.adapter_of(config.getoption("--responses-adapter"))
-        report: Report = run.check(url, adapter=adapter, plan=plan)
+        """All that the chosen tests need. Ends the session with status 2 if nothing can be tried."""
+        run = import_module(f"{__package__}.run")
+        try:
+            report: Report = self._check(run)
+        except (run.CannotCheck, ValueError) as error:
+            pytest.exit(str(error), returncode=2)
         if report.interrupted:
             raise KeyboardInterrupt
         return report
+
+    def _check(self, run: ModuleType) -> Any:
+        doors = import_module(f"{__package__}.doors")
+        option, chosen = self.config.getoption, [item for item in self.session.items if isinstance(item, LawTest)]
+        doors.need_permission(option("--responses-url"), remote_too=option("--responses-allow-remote"))
+        plan = run.Plan(
+            shapes=option("--responses-shape") or run.Plan().shapes,
+            examples=option("--responses-examples") if any(item.kind == "laws" for item in chosen) else 0,
+            probes=[item.name for item in chosen if item.kind == "probes"],
+            seed=option("--responses-seed"),
+            seconds=option("--responses-seconds"),
+            without=doors.names(option("--responses-without")),
+            keys=option("--responses-key"),
+        )
+        return run.check(option("--responses-url"), adapter=doors.adapter_of(option("--responses-adapter")), plan=plan)
 
 
 class LawTest(pytest.Item):
@@ -96,7 +106,7 @@ class LawTest(pytest.Item):
         if finding.status == "broken":
             raise Broken(self.name, finding)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ARG002
         """What is wrong, as a conversation."""
         error = excinfo.value
         return (

@@ -3,15 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
+from itertools import groupby
 from typing import Any, Final
 
 from attrs import asdict
 
 from .report import Failure, Finding, Report
 from .transport import Frame
-
-GOT_CHARS: Final = 160
-"""Of a frame that was got a reader wants to know which; what was sent is shown whole."""
 
 MARKS: Final[Mapping[str, str]] = {"held": "✓", "broken": "✗", "not offered": "–"}
 
@@ -21,21 +19,43 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
-def lines_of(conversation: Sequence[Frame], *, chars: int | None = GOT_CHARS) -> Iterator[str]:
-    """A conversation, a line for each frame. Of what was got ``chars`` are shown, but for the last one."""
-    for number, note in enumerate(conversation):
-        who = f"{note['client']:>3}"
-        if "did" in note:
-            yield f"{who} {note['did']}"
-        elif "status" in note:
-            yield f"{who} ←  HTTP {note['status']}"
-        elif "got" in note:
-            text = text_of(note["got"])
-            cut = chars is not None and len(text) > chars and number < len(conversation) - 1
-            yield f"{who} ←  {text[:chars]}…" if cut else f"{who} ←  {text}"
-        else:
-            request = f"{note['request']}  " if "request" in note else ""
-            yield f"{who}  → {request}{text_of(note['sent']) if 'sent' in note else ''}".rstrip()
+def lines_of(conversation: Sequence[Frame], *, whole: bool = False) -> Iterator[str]:
+    """A conversation in lines. What was sent can be pasted; of what was got only the last frame is shown ``whole``, or all."""
+    last = len(conversation) - 1
+    numbered = enumerate(conversation)
+    for (who, brief), some in groupby(numbered, lambda one: _kind(one[1], brief=not whole and one[0] < last)):
+        notes = [note for _, note in some]
+        yield from [f"{who:>3} ←  {_types([note['got'] for note in notes])}"] if brief else map(_line, notes)
+
+
+def _kind(note: Frame, *, brief: bool) -> tuple[str, bool]:
+    return note["client"], brief and "got" in note
+
+
+def _line(note: Frame) -> str:
+    who = f"{note['client']:>3}"
+    if "did" in note:
+        return f"{who} {note['did']}"
+    if "status" in note:
+        return f"{who} ←  HTTP {note['status']}"
+    if "got" in note:
+        return f"{who} ←  {text_of(note['got'])}"
+    request = f"{note['request']}  " if "request" in note else ""
+    return f"{who}  → {request}{text_of(note['sent']) if 'sent' in note else ''}".rstrip()
+
+
+def _types(got: Sequence[Any]) -> str:
+    """``created, output_text.delta ×7, error invalid_json``."""
+    runs = [(name, len(list(some))) for name, some in groupby(got, _type)]
+    return ", ".join(name if count == 1 else f"{name} ×{count}" for name, count in runs)
+
+
+def _type(got: Any) -> str:
+    if not isinstance(got, dict):
+        return str(got)[:40]
+    kind = str(got.get("type", got.get("object", "?"))).removeprefix("response.")
+    code = got.get("code") or (got["error"].get("code") if isinstance(got.get("error"), dict) else None)
+    return f"{kind} {code}" if code else kind
 
 
 def failure_text(name: str, failure: Failure) -> str:
@@ -107,7 +127,7 @@ def _cell(status: str | None) -> str:
 
 
 def _failure(name: str, failure: Failure) -> str:
-    lines = "\n".join(escape(line) for line in lines_of(failure.conversation, chars=None))
+    lines = "\n".join(escape(line) for line in lines_of(failure.conversation, whole=True))
     flaky = " It did not come about again." if failure.reproducible is False else ""
     return (
         f"<h3>{escape(name)}, {failure.shape}</h3><p>{escape(failure.message)}{flaky}"
