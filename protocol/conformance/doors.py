@@ -34,7 +34,8 @@ def _imported(module: str, name: str) -> Adapter:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CannotCheck(
-            f"no adapter {module}:{name} ({error}); there are scripted, programs, model:NAME, aimock, and MODULE:CLASS for your own"
+            f"no adapter {module}:{name} ({error}); there are scripted, programs, model:NAME, aimock, and "
+            "MODULE:CLASS for your own"
         ) from error
     finally:
         del sys.path[0]
