@@ -99,7 +99,7 @@ async def _play(one: Probe, talk: Talk) -> None:
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise talk.failure(f"what came is not as it is documented: {error!r}", "L4") from error
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None  # noqa: ASYNC123 - a probe has one verdict
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None  # noqa: ASYNC123 - a probe has one verdict
