@@ -3,7 +3,7 @@
 ``PROBES`` has all of them by name; ``run_probe`` plays one. To add one, write a function that ``base.probe`` enters.
 """
 
-from . import ends, errors, held, isolation, limits, memory, pairing, streams, text, warm_up
+from . import ends, errors, held, isolation, limits, memory, pairing, steer, streams, text, warm_up
 from .base import PROBES, Probe, run_probe
 from .talk import NotOffered, Talk
 
@@ -20,6 +20,7 @@ __all__ = [
     "memory",
     "pairing",
     "run_probe",
+    "steer",
     "streams",
     "text",
     "warm_up",

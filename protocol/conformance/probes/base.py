@@ -37,6 +37,10 @@ class Probe:
     """The module that it is in."""
     play: Play
 
+    def basis_in(self, shape: Shape) -> Basis:
+        """As ``basis``: of the append shape nothing is written but by us."""
+        return "ours" if shape == "append" else self.basis
+
 
 PROBES: Final[dict[str, Probe]] = {}
 
@@ -90,11 +94,14 @@ async def run_probe(
 
 
 async def _play(one: Probe, talk: Talk) -> None:
-    """Of what goes wrong at the same time in several tasks, the first is told."""
+    """Of what goes wrong at the same time in several tasks, the first is told. Frames that have not what a probe looks
+    for are the server's mistake."""
     try:
         await one.play(talk)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise talk.failure(f"what came is not as it is documented: {error!r}", "L4") from error
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from None  # noqa: ASYNC123 - a probe has one verdict
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None  # noqa: ASYNC123 - a probe has one verdict

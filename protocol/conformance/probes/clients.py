@@ -19,6 +19,8 @@ BETA: Final[Mapping[Shape, str]] = {
     "append": "responses_websockets=2026-02-04",
     "create": "responses_websockets=2026-02-06",
 }
+BESIDE: Final = ("response.steer.failed", "response.steer.pending")
+"""Numbered, but no events of a Response."""
 
 
 class Client:
@@ -162,7 +164,7 @@ class SocketClient(Client):
         elif frame.get("type") == "response.attach.accepted":
             self._traces[lane] = None
         trace = self._traces.get(lane)
-        if trace is not None and not self.notes.feed(trace, frame):
+        if trace is not None and frame.get("type") not in BESIDE and not self.notes.feed(trace, frame):
             self._traces[lane] = None
         return frame
 

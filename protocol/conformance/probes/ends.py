@@ -128,8 +128,8 @@ async def cancel_in_the_background(talk: Talk) -> None:
     client = await talk.posting()
     body = client.opening(speak(2000), tokens_per_second=20, background=True, stream=False)
     begun = await client.ask(body)
-    talk.need(isinstance(begun, Turn) and begun.status in ("queued", "in_progress"), "the background Response did not begin")
-    assert isinstance(begun, Turn)
+    if not isinstance(begun, Turn) or begun.status not in ("queued", "in_progress"):
+        raise talk.failure("the background Response did not begin")
     answers = [await client.call("POST", f"/responses/{begun.response_id}/cancel") for _ in range(2)]
     told = [(answer.status, answer.json.get("status")) for answer in answers]
     talk.need(told == [(200, "cancelled")] * 2, f"the cancels were answered with {told}")
@@ -145,7 +145,8 @@ async def a_stream_that_is_dropped(talk: Talk) -> None:
     exchange = await client.request("POST", "/responses", body)
     with talk.patience("the first event"):
         first = await exchange.next_event()
-    assert first is not None
+    if first is None:
+        raise talk.failure("a stream without events", "L2")
     response_id = client.parsed(first.data)["response"]["id"]
     talk.story.did(client.name, "drops its connection")
     await exchange.drop()

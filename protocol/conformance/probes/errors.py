@@ -19,17 +19,10 @@ async def an_error_after_which_the_connection_lives(talk: Talk) -> None:
 
 @probe("L12", basis="ours")
 async def what_is_no_json(talk: Talk) -> None:
-    """A frame, or a body, that is cut in the midst is answered with an error (400, over HTTP), and the connection lives.
-    litellm closes the socket. OpenAI has not documented what it does."""
+    """A frame, or a body, that is cut in the midst, and one that is JSON and no object: an error (400, over HTTP), and
+    the connection lives. litellm closes the socket. OpenAI has not documented what it does."""
     client = await talk.client()
     client.must_refuse(await client.ask('{"type": "response.create", "model": '), ["invalid_json"])
-    await client.still_lives()
-
-
-@probe("L12", basis="ours")
-async def what_is_no_object(talk: Talk) -> None:
-    """A list, a text or null is JSON, and no request: an error, and the connection lives."""
-    client = await talk.client()
     for text in ("[]", '"response.create"', "null"):
         client.must_refuse(await client.ask(text), ["invalid_frame"])
     await client.still_lives()
@@ -88,9 +81,10 @@ async def a_stream_that_is_refused(talk: Talk) -> None:
     talk.check_refusal(Refusal(frame=answer.json, status=answer.status), ["model_not_found"])
 
 
-@probe("L12", basis="OpenAI", shapes=["http"])
+@probe("L12", basis="ours", shapes=["http"])
 async def what_is_not_there(talk: Talk) -> None:
-    """Another path, and another method, are answered with 404 and 405 (or 404) and an error as JSON, not with a page."""
+    """Another path, and another method, are answered with 404 and 405 (or 404) and an error as JSON, not with a page, so
+    that whatever reads errors can read it (docs/http.md)."""
     client = await talk.posting()
     for method, path in (("GET", "/no/such/path"), ("PATCH", "/responses")):
         answer = await client.call(method, path)
@@ -98,10 +92,12 @@ async def what_is_not_there(talk: Talk) -> None:
         talk.check_refusal(Refusal(frame=answer.json, status=answer.status), ["not_found", "method_not_allowed"])
 
 
-@probe("L12", basis="OpenAI", shapes=SHAPES)
+@probe("L12", basis="ours", shapes=SHAPES)
 async def fields_that_clients_send(talk: Talk) -> None:
     """What Codex and the SDKs send along is no error: ``stream`` and ``client_metadata`` on a socket,
-    ``prompt_cache_key``, ``safety_identifier``, ``include`` of encrypted reasoning, null for what is optional."""
+    ``prompt_cache_key``, ``safety_identifier``, ``include`` of encrypted reasoning, null for what is optional. OpenAI's
+    server takes it from Codex; that a socket's frame may have ``stream`` is not documented, and Open Responses refuses
+    it."""
     client = await talk.client()
     extras: Frame = {
         "prompt_cache_key": "a-key",
@@ -114,3 +110,12 @@ async def fields_that_clients_send(talk: Talk) -> None:
     codex: Frame = {} if isinstance(client, HttpClient) else {"stream": True, "client_metadata": {"a": "b"}}
     turn = await client.open(say("Fine."), **extras, **codex)
     talk.need_completed(turn)
+
+
+@probe("L12", basis="ours", shapes=SOCKETS)
+async def background_on_a_socket(talk: Talk) -> None:
+    """``background: true`` is not for WebSockets (OpenAI, WebSocket mode; Open Responses forbids it): it is refused,
+    rather than taken for something else, and the socket lives."""
+    client = await talk.socket()
+    await client.refused_opening(say("Hello."), codes=["unsupported_parameter"], background=True)
+    await client.still_lives()

@@ -14,11 +14,11 @@ from .turn import Refusal, Turn
 NOBODY_ELSES = "resp_ffffffffffffffffffffffffffffffff"
 
 
-@probe("L13", basis="OpenAI", needs=["chain"])
+@probe("L13", basis="ours", needs=["chain"])
 async def a_strangers_id(talk: Talk) -> None:
     """What is another's is answered as what nobody has: the same status, code and words, for each request that names a
-    Response; so nobody can find out which ids there are, and what has them is as it was. With one key only, two invented
-    ids are compared."""
+    Response; so nobody can find out which ids there are, and what has them is as it was (docs/errors.md). OpenAI says
+    only what is answered for an unknown ``previous_response_id``. With one key, two invented ids are compared."""
     client = await talk.client()
     turn = await client.begin(call(), quote())
     stranger = await talk.stranger()

@@ -2,7 +2,7 @@
 
 from ..transport import Frame
 from .base import CHAINS, probe
-from .talk import NotOffered, Talk, call, quote, say
+from .talk import NotOffered, Talk, Turn, call, quote, say
 
 NOT_FOUND = ("previous_response_not_found",)
 NOBODYS = "resp_00000000000000000000000000000000"
@@ -124,6 +124,37 @@ async def a_failed_continuation_is_forgotten(talk: Talk) -> None:
     before: Frame = {"previous_response_id": turn.response_id, "store": False}
     await client.refused_opening(say("Hello."), codes=NOT_FOUND, documented=True, **before)
     await client.still_lives()
+
+
+@probe("L13", basis="OpenAI", shapes=["create"], needs=["chain", "lanes"])
+async def a_failed_fork_leaves_its_parent(talk: Talk) -> None:
+    """The same mistake on another lane than the one that made the Response: its own lane can still go on from it, though
+    nothing is stored (OpenAI, WebSocket mode, lanes)."""
+    client = await talk.socket()
+    turn = await client.open(say("Not kept."), store=False, stream_id="own")
+    orphan = {"type": "function_call_output", "call_id": "call_nobody_made", "output": "?"}
+    await client.refused(turn, orphan, codes=["tool_call_not_found"], store=False, stream_id="fork")
+    own: Frame = {"previous_response_id": turn.response_id, "store": False, "stream_id": "own"}
+    talk.need_completed(await client.open(say("Still here."), **own))
+
+
+@probe("L14", basis="OpenAI", shapes=["http"], needs=["conversations"])
+async def a_conversation(talk: Talk) -> None:
+    """A Response that names a ``conversation`` begins with its items, and adds its own to them when it has ended (OpenAI,
+    conversation state): the second one's model has read the first one's words."""
+    client = await talk.posting()
+    made = await client.call("POST", "/conversations", {})
+    talk.need(made.status == 200, f"POST /conversations was answered with {made.status}")
+    turn = await client.begin(call(), quote(), conversation=made.json["id"])
+    frame = client.opening(call(), quote(), conversation=made.json["id"])
+    answer = await client.ask({**frame, "input": turn.answers("kept by the conversation")})
+    if not isinstance(answer, Turn):
+        raise talk.failure(f"refused: {answer.code}: {answer.message}")
+    talk.need_quote(answer, "kept by the conversation")
+    listed = await client.get(f"/conversations/{made.json['id']}/items?order=asc")
+    kinds = [item.get("type") for item in listed.get("data") or ()]
+    wanted = ["message", "function_call", "function_call_output", "message"]
+    talk.need([kind for kind in kinds if kind in wanted] == wanted, f"the conversation has {kinds}")
 
 
 @probe("L8", basis="OpenAI")

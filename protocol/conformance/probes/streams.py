@@ -176,7 +176,8 @@ async def parallel_calls_keep_their_own_arguments(talk: Talk) -> None:
 @probe("L4", basis="OpenAI")
 async def the_grammar_of_a_rollout(talk: Talk) -> None:
     """All events of a rollout with a message, two calls and an answer are in the order that OpenAI documents: created, in
-    progress; for each item added, what is inside, done; the end. ``protocol.grammar`` has the rules."""
+    progress; for each item added, what is inside, done; the end. ``protocol.grammar`` has the rules; one is stricter than
+    OpenAI's words: what a model speaks comes one item after the other."""
     client = await talk.client()
     turn = await client.begin(say("I look."), calls("read", "write"), say("Done."))
     talk.need_events(turn)
