@@ -162,7 +162,7 @@ class Link:
             turn = script.turn()
             came = self._came(turn, at)
             at += len(came)
-            if len(came) < len(turn.items) or any(map(_is_cut, came)):
+            if len(came) < len(turn.items) or (any(map(_is_cut, came)) and not self._cut_at_the_end(turn, came)):
                 return self._stopped(script, came, turn)
             calls = tuple(item for item in came if _is_call(item))
             hosted = calls and turn.reason == "tool_calls" and all(item["type"] == HOSTED_CALL for item in calls)
@@ -176,6 +176,10 @@ class Link:
             if not matches(expected, item, cut=_is_cut(item)):
                 raise Deviation(f"item {number}: expected {expected}, got {_shown(item)}")
         return came
+
+    def _cut_at_the_end(self, turn: Turn, came: Sequence[Frame]) -> bool:
+        """Whether all was said, and the model stopped in the last item as it should: some call that incomplete."""
+        return turn.reason == self._why and all(map(matches, turn.items, came))
 
     def _stopped(self, script: Script, came: Sequence[Frame], turn: Turn) -> End:
         """It has not sampled all of ``turn``."""
