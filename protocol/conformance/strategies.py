@@ -1,7 +1,7 @@
 """Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -19,6 +19,12 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
         "invalid_stream_id",
     }
 )
+
+
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
+    expanded = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(range(len(expanded))).flatmap(expanded.__getitem__)
 
 
 def texts() -> st.SearchStrategy[str]:

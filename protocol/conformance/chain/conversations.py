@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ..adapters import Adapter
 from ..capabilities import ALL, Capabilities
 from ..script import Step
-from ..strategies import bad_frames, programs, steps
+from ..strategies import bad_frames, programs, steps, weighted
 from ..transport import Shape
 from . import moves as mv
 
@@ -29,29 +29,21 @@ def moves(
     """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
     by, link, flags = st.integers(0, clients - 1), _links(), st.booleans()
     seconds = [0.01, 0.2, *([] if quick else [1.0, 5.0]), *([40.0, 4000.0] if long_sleeps and not quick else [])]
-    on = continuations(capabilities=capabilities, clients=clients)
-    common = [
-        on,
-        on,
-        on,
-        creates(capabilities=capabilities, clients=clients, hosted=hosted),
-        bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by)),
-        st.builds(mv.Drop, by, flags),
-        st.builds(mv.Pause, by),
-        st.builds(mv.Resume, by),
-        st.sampled_from(seconds).map(mv.Sleep),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-    ]
-    strange = ["create"]
-    if capabilities.cancel:
-        common += [st.builds(mv.Cancel, link, _owners(clients), flags)]
-        strange += ["cancel"]
-    if capabilities.steer:
-        common += [st.builds(mv.Steer, st.lists(_said(), min_size=1, max_size=2), link, _owners(clients), _seldom())]
-        strange += ["steer"]
-    return st.one_of(*common, st.builds(mv.Stranger, st.sampled_from(strange), by))
+    strange = ["create", *(["cancel"] if capabilities.cancel else []), *(["steer"] if capabilities.steer else [])]
+    steered = st.builds(mv.Steer, st.lists(_said(), min_size=1, max_size=2), link, _owners(clients), _seldom())
+    return weighted(
+        (3, st.just(mv.Settle())),
+        (8, continuations(capabilities=capabilities, clients=clients)),
+        (2, creates(capabilities=capabilities, clients=clients, hosted=hosted)),
+        (2, st.sampled_from(seconds).map(mv.Sleep)),
+        (1, bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by))),
+        (1, st.builds(mv.Drop, by, flags)),
+        (1, st.builds(mv.Pause, by)),
+        (1, st.builds(mv.Resume, by)),
+        (1, st.builds(mv.Stranger, st.sampled_from(strange), by)),
+        (2 * capabilities.cancel, st.builds(mv.Cancel, link, _owners(clients), flags)),
+        (2 * capabilities.steer, steered),
+    )
 
 
 def creates(*, capabilities: Capabilities = ALL, clients: int = 3, hosted: bool = False) -> st.SearchStrategy[mv.Begin]:
@@ -71,7 +63,7 @@ def continuations(*, capabilities: Capabilities = ALL, clients: int = 3) -> st.S
         _owners(clients),
         lane,
         st.integers(0, 3),
-        st.one_of(st.none(), st.none(), st.none(), st.sampled_from(_WRONG)),
+        st.sampled_from([*[None] * 3 * len(_WRONG), *_WRONG]),
         st.lists(_said(), max_size=2),
         _seldom(),
         whole if capabilities.chain else st.sampled_from(["heard", "bare", "renamed"]),
@@ -85,7 +77,8 @@ def scenes(shape: Shape = "create", *, clients: int = 3, **options: Any) -> st.S
     by, link = st.integers(0, clients - 1), _links()
     one = moves(shape, clients=clients, **options)
     settle = mv.Settle()
-    plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3))
+    more: Any = weighted((2, st.just(())), (1, programs(hosted=options.get("hosted", False)).map(lambda steps: (steps,))))
+    plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=more)
     answered = plain.map(lambda go: [go, settle])
     long_chain = st.lists(plain, min_size=2, max_size=4).map(lambda gos: [move for go in gos for move in (go, settle)])
     in_turn = st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)
@@ -106,7 +99,17 @@ def scenes(shape: Shape = "create", *, clients: int = 3, **options: Any) -> st.S
         one,
     )
     single = one.map(lambda move: [move])
-    return st.one_of(single, single, *[answered] * 3, *[long_chain] * 4, in_turn, stalled, gone, evicted, forks, slow, slow)
+    return weighted(
+        (4, single),
+        (2, answered),
+        (4, long_chain),
+        (1, in_turn),
+        (1, stalled),
+        (1, gone),
+        (1, evicted),
+        (1, forks),
+        (2, slow),
+    )
 
 
 def conversations(
@@ -118,7 +121,7 @@ def conversations(
     quick: bool = False,
     hosted: bool = False,
     long_sleeps: bool = True,
-    longest: int = 10,
+    longest: int = 6,
 ) -> st.SearchStrategy[mv.Conversation]:
     """A conversation that begins with a Response, and has at most ``longest`` scenes."""
     options: dict[str, Any] = {
@@ -130,7 +133,7 @@ def conversations(
     }
     first = creates(capabilities=capabilities, clients=clients, hosted=hosted).map(lambda one: evolve(one, by=0, lane=0))
     scene = scenes(shape, **options)
-    some = st.integers(0, longest).flatmap(lambda count: st.lists(scene, min_size=count, max_size=count))
+    some = st.sampled_from(range(longest + 1)).flatmap(lambda count: st.lists(scene, min_size=count, max_size=count))
     rest = some.map(lambda found: [move for one in found for move in one])
     ending = st.sampled_from(["wait", "wait", "cancel"] if capabilities.cancel else ["wait"])
     return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
@@ -151,7 +154,7 @@ def _seldom() -> st.SearchStrategy[bool]:
 
 def _said() -> st.SearchStrategy[mv.Said]:
     program: st.SearchStrategy[list[Step]] = st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}])
-    return st.one_of(st.sampled_from(_SAID), st.sampled_from(_SAID), program)
+    return weighted((2, st.sampled_from(_SAID)), (1, program))
 
 
 def _how(capabilities: Capabilities) -> st.SearchStrategy[mv.How]:
