@@ -58,7 +58,7 @@ class Plan:
     shapes: Collection[Shape] = SHAPES
     examples: int = EXAMPLES
     """Conversations in each shape; 0 for none."""
-    probes: Collection[str] = tuple(PROBES)
+    probes: Collection[str] = field(factory=lambda: tuple(PROBES))
     seed: int = 0
     seconds: float = SECONDS
     without: Collection[str] = ()
