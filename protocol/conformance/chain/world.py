@@ -56,8 +56,6 @@ class Client:
     """By lane, the newest."""
     memory: dict[str | None, Link] = field(factory=dict)
     """What the connection remembers: of each lane the Response that ended last, and can be continued."""
-    forgotten: set[Link] = field(factory=set)
-    """What it does not, since a continuation on the same lane has failed."""
     waiting: dict[str, list[Steered]] = field(factory=dict)
     """Steers that wait for the client's create, by the id of the Response that it has to name."""
     gone: bool = False
@@ -248,11 +246,9 @@ class World:
         self._reconsider()
 
     def _evict(self, client: Client, lane: str | None, asked: Asked) -> None:
-        """A continuation has failed: its lane forgets what it named, of which the end may be still unread."""
+        """A continuation has failed: its lane forgets what it named."""
         if asked.parent is not None and client.memory.get(lane) is asked.parent:
             del client.memory[lane]
-        if asked.parent is not None and client.feeds.get(lane) is asked.parent:
-            client.forgotten.add(asked.parent)
 
     def _hear_event(self, client: Client, frame: Frame) -> None:
         lane = frame.get("stream_id")
@@ -312,17 +308,19 @@ class World:
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
-        wrong = check_final(link)
-        if wrong is not None:
-            raise self.fail(*wrong)
-        if link in client.forgotten:
-            client.memory.pop(lane, None)
-        elif link.status in GOES_ON:
+        if link.status in GOES_ON:
             client.memory[lane] = link
         else:
             self._evict(client, lane, link.asked)
         if link.steers:
             self._steer_on(client, lane, link)
+        self.conclude(link)
+
+    def conclude(self, link: Link) -> None:
+        """It is known how ``link`` has ended."""
+        wrong = check_final(link)
+        if wrong is not None:
+            raise self.fail(*wrong)
         self._reconsider(link)
 
     # ---- steers
