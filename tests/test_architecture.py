@@ -26,6 +26,7 @@ ONLY_IN = {
     "h11": ("engine/transport/", "protocol/conformance/streams.py"),
     "click": ("engine/cli.py",),
     "rich": ("engine/cli.py", "engine/lab/"),
+    "pytest": ("protocol/conformance/plugin.py",),
     "sqlite3": ("engine/database.py", "tools/hosted/"),
 }
 """Libraries that are known in a few places only."""
@@ -34,7 +35,8 @@ PROTOCOL_NEVER = {"trio", "socket", "time", "random", "logging", "asyncio", "thr
 """What ``protocol`` never imports."""
 
 BUT_FOR = {"protocol/conformance/": {"trio"}, "protocol/conformance/sockets.py": {"socket", "ssl"}}
-"""Its conformance kit reaches servers."""
+BUT_FOR |= {"protocol/conformance/runner.py": {"ssl"}, "protocol/conformance/run.py": {"time"}}
+"""Its conformance kit reaches servers, and stops in time."""
 
 DOWNWARDS = ("cli", "serving", "server", "session", "core", "rollout")
 """Inside ``engine`` each of these may import only what stands behind it here, or is not here at all."""

@@ -65,11 +65,16 @@ class TestBooks:
         return [row.as_dict() for row in self.ledger.rows if row.response_id == response_id]
 
     def context(self, response_id: str) -> Sequence[dict[str, Any]] | None:
-        """The stored context of an ended Response."""
-        for stored in self.store.all():
-            if stored.response.id == response_id:
-                return [to_wire(item) for item in stored.items]
-        return None
+        """The stored context of an ended Response, with all that came before it; None if that is not all there."""
+        by_id = {stored.response.id: stored for stored in self.store.all()}
+        items: list[dict[str, Any]] = []
+        wanted: str | None = response_id
+        while wanted is not None:
+            if wanted not in by_id:
+                return None
+            items[:0] = [to_wire(item) for item in by_id[wanted].items]
+            wanted = by_id[wanted].previous_id
+        return items
 
     def leftovers(self) -> list[str]:
         """Live Responses, and tasks of the engine."""

@@ -1,7 +1,7 @@
 """Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -21,6 +21,12 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
 )
 
 
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
+    expanded = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(range(len(expanded))).flatmap(expanded.__getitem__)
+
+
 def texts() -> st.SearchStrategy[str]:
     """What a model says: words, and characters that are several tokens, or surrogate pairs in JSON."""
     known = [
@@ -37,30 +43,32 @@ def texts() -> st.SearchStrategy[str]:
     return st.sampled_from(known)
 
 
-def calls(*, hosted: bool) -> st.SearchStrategy[Step]:
-    """One call of a client's tool, or of a hosted one."""
+def calls(*, hosted: bool, custom: bool = True) -> st.SearchStrategy[Step]:
+    """One call of a client's function, or custom tool, or of a hosted one."""
     name = st.sampled_from(NAMES)
     arguments = st.sampled_from(["{}", '{"cmd": "ls"}', '{"path":"é/🎹.txt"}', "not json", '{"n": 1.0}'])
     function = st.fixed_dictionaries({"name": name, "arguments": arguments})
-    custom = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
+    text = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
     search = st.just({"name": HOSTED, "arguments": '{"query": "notes"}'})
-    return st.one_of(function, function, custom, *([search] if hosted else []))
+    return st.one_of(function, function, *([text] if custom else []), *([search] if hosted else []))
 
 
-def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
+def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.SearchStrategy[Step]:
     """One step of a program."""
     say = texts().map(lambda text: {"say": text})
     quote = st.sampled_from(["{{output}}", "{{output_of:t0}}", "so: {{output}}!"]).map(lambda text: {"say": text})
-    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted), _wait())
+    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
     several = st.builds(
-        lambda some, wait: {"calls": some, **wait}, st.lists(calls(hosted=hosted), min_size=2, max_size=4), _wait()
+        lambda some, wait: {"calls": some, **wait},
+        st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4),
+        _wait(),
     )
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
     leaves = st.one_of(say, quote, one, several, several, reason, long, st.just({"wait": True}))
     if depth == 0:
         return leaves
-    inner = st.lists(steps(hosted=hosted, depth=depth - 1), min_size=1, max_size=2)
+    inner = st.lists(steps(hosted=hosted, custom=custom, depth=depth - 1), min_size=1, max_size=2)
     branch = st.builds(
         lambda word, then, other: {"if": {"contains": word}, "then": then, "else": other},
         st.sampled_from(["ok", "returned", "exit"]),
@@ -71,8 +79,12 @@ def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
     return st.one_of(leaves, leaves, leaves, branch, again)
 
 
-def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
-    """A program that ends in words, or now and then stops or fails."""
+def programs(
+    *, hosted: bool = False, custom: bool = True, among: Sequence[Sequence[Step]] | None = None
+) -> st.SearchStrategy[list[Step]]:
+    """A program that ends in words, or now and then stops or fails. ``among``: one of these (see ``Adapter.programs``)."""
+    if among is not None:
+        return st.sampled_from(among).map(list)
     last: st.SearchStrategy[Sequence[Step]] = st.sampled_from(
         [[{"say": "Done."}], [{"say": "Done: {{output}}."}], [{"say": "Done."}, {"stop": "end"}]]
     )
@@ -85,7 +97,7 @@ def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
         ]
     )
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
-    return st.builds(lambda body, ending: [*body, *ending], st.lists(steps(hosted=hosted), max_size=4), end)
+    return st.builds(lambda body, ending: [*body, *ending], st.lists(steps(hosted=hosted, custom=custom), max_size=4), end)
 
 
 def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-from ..adapters import Adapter
+from ..adapters import Adapter, CannotSteer
 from ..capabilities import ALL, Capabilities
 from ..transport import Closed, Refused, Shape, Transport
 from .talk import NotOffered, Talk
@@ -82,6 +82,8 @@ async def run_probe(
     talk.law = one.law
     try:
         await _play(one, talk)
+    except CannotSteer as error:
+        raise NotOffered(str(error)) from None
     except Closed:
         raise talk.failure("the server closed the connection", "L12") from None
     except Refused as error:

@@ -44,13 +44,17 @@ class Client:
 
     async def open(self, *steps: Step, behind: Sequence[Frame] = (), **fields: Any) -> Turn:
         """As ``begin``, whatever the model then does."""
-        return self._turn_of(await self.ask(self.opening(*steps, behind=behind, **fields)), steps, fields)
+        frame = self.opening(*steps, behind=behind, **fields)
+        turn = self._turn_of(await self.ask(frame), steps, fields)
+        return evolve(turn, context=(*frame["input"], *turn.items))
 
     async def go_on(self, turn: Turn, *items: Frame, **fields: Any) -> Turn:
-        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before."""
+        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before, or
+        has the whole history where none can be named."""
         script = _read(turn, items)
         after = self._accepted(await self.ask(self.following(turn, *items, **fields)))
-        return evolve(after, script=script.turn().after, tools=turn.tools)
+        context = (*turn.context, *items, *after.items)
+        return evolve(after, script=script.turn().after, tools=turn.tools, context=context)
 
     async def refused(
         self, turn: Turn, *items: Frame, codes: Collection[str], documented: bool = False, **fields: Any
@@ -87,7 +91,9 @@ class Client:
         if self.notes.appends:
             return {"type": "response.append", "response_id": turn.response_id, "input": list(items), **fields}
         own = {"tools": list(turn.tools), **self.notes.adapter.following(_read(turn, items))}
-        rest = {"previous_response_id": turn.response_id, "input": list(items)}
+        rest: Frame = {"previous_response_id": turn.response_id, "input": list(items)}
+        if not self.notes.capabilities.chain:
+            rest = {"input": [*turn.context, *items]}
         return {"type": "response.create", **own, **rest, **fields}
 
     async def ask(self, frame: Frame | str) -> Turn | Refusal:
