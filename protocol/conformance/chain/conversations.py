@@ -145,8 +145,9 @@ class _Kinds:
         if not self.offers.chain:
             plain = plain.map(lambda move: evolve(move, whole="heard"))
         wrong = st.sampled_from(_WRONG).map(lambda wrong: mv.Go(wrong=wrong))
-        fork = st.builds(lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)],
-                         go, go, _links())
+        fork = st.builds(
+            lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)], go, go, _links()
+        )
         return weighted(
             (4, one.map(lambda move: [move])),
             (2, plain.map(lambda go: [go, settle])),
