@@ -1,6 +1,7 @@
 """Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 from hypothesis import strategies as st
@@ -47,17 +48,22 @@ def calls(*, hosted: bool) -> st.SearchStrategy[Step]:
     return st.one_of(function, function, custom, *([search] if hosted else []))
 
 
+def askings(*, hosted: bool) -> st.SearchStrategy[Step]:
+    """A step that calls tools."""
+    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted), _wait())
+    some = st.lists(calls(hosted=hosted), min_size=2, max_size=4)
+    several = st.builds(lambda some, wait: {"calls": some, **wait}, some, _wait())
+    return st.one_of(one, several, several)
+
+
 def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
     """One step of a program."""
     say = texts().map(lambda text: {"say": text})
     quote = st.sampled_from(["{{output}}", "{{output_of:t0}}", "so: {{output}}!"]).map(lambda text: {"say": text})
-    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted), _wait())
-    several = st.builds(
-        lambda some, wait: {"calls": some, **wait}, st.lists(calls(hosted=hosted), min_size=2, max_size=4), _wait()
-    )
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
-    leaves = st.one_of(say, quote, one, several, several, reason, long, st.just({"wait": True}))
+    asked = askings(hosted=hosted)
+    leaves = st.one_of(say, quote, asked, asked, asked, reason, long, st.just({"wait": True}))
     if depth == 0:
         return leaves
     inner = st.lists(steps(hosted=hosted, depth=depth - 1), min_size=1, max_size=2)
@@ -71,8 +77,14 @@ def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
     return st.one_of(leaves, leaves, leaves, branch, again)
 
 
-def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
-    """A program that ends in words, or now and then stops or fails."""
+@st.composite
+def programs(draw: st.DrawFn, /, *, hosted: bool = False) -> list[Step]:
+    """A program that ends in words, or now and then stops or fails. Most of them call tools: there is more to go wrong."""
+    return draw(_programs(hosted=hosted))
+
+
+@cache
+def _programs(*, hosted: bool) -> st.SearchStrategy[list[Step]]:
     last: st.SearchStrategy[Sequence[Step]] = st.sampled_from(
         [[{"say": "Done."}], [{"say": "Done: {{output}}."}], [{"say": "Done."}, {"stop": "end"}]]
     )
@@ -85,7 +97,9 @@ def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
         ]
     )
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
-    return st.builds(lambda body, ending: [*body, *ending], st.lists(steps(hosted=hosted), max_size=4), end)
+    body = st.lists(steps(hosted=hosted), max_size=3)
+    asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted), body)
+    return st.builds(lambda body, ending: [*body, *ending], st.one_of(body, asks, asks), end)
 
 
 def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:

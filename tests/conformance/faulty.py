@@ -151,6 +151,8 @@ async def faulty_server(name: str | None = None) -> AsyncIterator[FaultyServer]:
 
 
 def _object(message: str | bytes) -> Frame | None:
+    if isinstance(message, bytes):
+        return None  # a binary frame is wrong, whatever is in it
     try:
         value = parse(message)
     except ProtocolError:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
@@ -47,14 +47,15 @@ class Hunt:
     shrinking: int
     tried: int = 0
     examples: int = 0
-    best: Any = None
+    failed: list[Any] = field(factory=list)
     found: Found | None = None
+    """Of the conversation that failed last; Hypothesis plays the shortest one at its end."""
 
     def __call__(self, conversation: Any) -> None:
         """Play; raises ``ConformanceError``."""
         if self.found is not None:
             self.tried += 1
-            if self.tried > self.shrinking and conversation != self.best:
+            if self.tried > self.shrinking and conversation not in self.failed:
                 return
         else:
             self.examples += 1
@@ -62,7 +63,8 @@ class Hunt:
         try:
             self._play(conversation, traffic)
         except ConformanceError as error:
-            self.best, self.found = conversation, Found(error=error, examples=self.examples, traffic=traffic)
+            self.failed.append(conversation)
+            self.found = Found(error=error, examples=self.examples, traffic=traffic)
             raise
 
     def _play(self, conversation: Any, traffic: Traffic) -> None:

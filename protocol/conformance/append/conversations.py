@@ -1,5 +1,10 @@
-"""Hypothesis strategies for the append shape: moves, scenes, conversations."""
+"""Hypothesis strategies for the append shape: moves, scenes, conversations.
 
+Moves and scenes are composites, though they draw nothing by themselves: Hypothesis shows strategies by their parts when it
+shrinks, and of these the parts of parts would be megabytes.
+"""
+
+from functools import cache
 from typing import Any, Final
 
 from attrs import evolve
@@ -12,10 +17,16 @@ from . import moves as mv
 _WRONG: Final = ["conflict", "unknown", "mismatch", "false_echo", "assistant", "empty", "twice"]
 
 
-def moves(
+@st.composite
+def moves(draw: st.DrawFn, /, **options: Any) -> mv.Move:
+    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
+    return draw(_moves(**options))
+
+
+@cache
+def _moves(
     *, clients: int = 3, hosted: bool = False, long_sleeps: bool = True, quick: bool = False
 ) -> st.SearchStrategy[mv.Move]:
-    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
     by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
     some = st.lists(call, max_size=4)
     flags = st.booleans()
@@ -55,8 +66,14 @@ def creates(*, clients: int = 3, hosted: bool = False) -> st.SearchStrategy[mv.C
     return st.builds(mv.Create, programs(hosted=hosted), by, lane, st.booleans(), pace, st.just(hosted))
 
 
-def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
+@st.composite
+def scenes(draw: st.DrawFn, /, **options: Any) -> list[mv.Move]:
     """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
+    return draw(_scenes(**options))
+
+
+@cache
+def _scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
     by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
     back = st.none() | st.integers(0, 30)
     one = moves(clients=clients, **options)
@@ -70,9 +87,10 @@ def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mov
     )
     in_turn = st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)
     stalled = st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))
-    twice = st.builds(
-        lambda who, number, which: [mv.Answer(0, number), settle, mv.Again(who, number, which), settle], by, rollout, call
+    once = st.one_of(
+        st.builds(mv.Answer, st.just(0), rollout), st.builds(mv.Say, st.just("and then?"), st.none(), st.just(0), rollout)
     )
+    twice = st.builds(lambda first, who, which: [first, settle, mv.Again(who, first.rollout, which), settle], once, by, call)
     half = st.builds(
         lambda kind, who, number, which: [
             mv.Wrong(kind, who, number, which, True),
@@ -92,7 +110,9 @@ def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mov
 def conversations(**options: Any) -> st.SearchStrategy[mv.Conversation]:
     """A conversation that begins with a Response."""
     first = creates(hosted=options.get("hosted", False)).map(lambda one: evolve(one, by=0, lane=0))
-    rest = st.lists(scenes(**options), max_size=12).map(lambda some: [move for scene in some for move in scene])
+    scene = scenes(**options)
+    some = st.one_of(st.lists(scene, max_size=3), st.lists(scene, min_size=3, max_size=12))
+    rest = some.map(lambda some: [move for scene in some for move in scene])
     ending = st.sampled_from(["answer", "answer", "cancel"])
     return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
 

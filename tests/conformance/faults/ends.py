@@ -29,7 +29,7 @@ def an_event_after_the_end(frame: Frame, line: Line) -> list[Frame] | None:
     return [frame, late]
 
 
-@says("L2", renumber=True)
+@says("L4", "L2", renumber=True)
 def the_end_overtakes_the_last_item(frame: Frame, line: Line) -> list[Frame] | None:
     """The terminal event is sent before the end of the last item."""
     lane = frame.get("stream_id")

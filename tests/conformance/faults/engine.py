@@ -50,7 +50,7 @@ def results_change_their_order(patch: MonkeyPatch) -> None:
     patch.setattr(Rollout, "_admit", lambda self, results: admit(self, tuple(reversed(results))))
 
 
-@planted("L4", "L5", "L7")
+@planted("L4", "L5", "L7", "L14")
 def the_first_result_resumes(patch: MonkeyPatch) -> None:
     """The Response goes on with the first result, while other calls are open."""
     async def wait(self: Slots, call_id: str) -> OutputOfCall:
@@ -114,7 +114,7 @@ def a_conflict_is_accepted(patch: MonkeyPatch) -> None:
     patch.setattr(Slots, "plan", lenient)
 
 
-@planted("L5", "L12")
+@planted("L6", "L5")
 def half_of_a_frame_is_applied(patch: MonkeyPatch) -> None:
     """Of a frame that is refused, the results before the wrong one count."""
     plan = Slots.plan
@@ -220,12 +220,13 @@ def a_slot_is_filled_twice(patch: MonkeyPatch) -> None:
     plan, fill = Slots.plan, Slots.fill
 
     def lenient(self: Slots, outputs: Any) -> list[OutputOfCall]:
+        outputs = list(outputs)
         try:
             return plan(self, outputs)
         except ProtocolError as error:
             if error.code != "tool_output_conflict":
                 raise
-            return [output for _, output in outputs]
+            return list({output.call_id: output for _, output in outputs}.values())
 
     def overwrite(self: Slots, sent: Sequence[OutputOfCall], screened: Sequence[OutputOfCall]) -> None:
         for output in sent:
@@ -263,8 +264,8 @@ def results_come_in_order_of_arrival(patch: MonkeyPatch) -> None:
             self._slots[output.call_id or ""] = self._slots.pop(output.call_id or "")
 
     def in_their_order(self: Rollout, results: Any) -> Any:
-        came = list(self._slots._slots)
-        return admit(self, tuple(sorted(results, key=lambda one: came.index(getattr(one, "call_id", None) or came[0]))))
+        came = [None, *self._slots._slots]
+        return admit(self, tuple(sorted(results, key=lambda one: came.index(getattr(one, "call_id", None)))))
 
     patch.setattr(Slots, "fill", note)
     patch.setattr(Rollout, "_admit", in_their_order)

@@ -171,7 +171,7 @@ def a_response_has_no_id(frame: Frame, line: Line) -> None:
         frame["response"]["id"] = ""
 
 
-@says("L4", renumber=True)
+@says("L4", "L13", renumber=True)
 def nothing_is_created(frame: Frame, line: Line) -> list[Frame] | None:
     """A stream begins with response.in_progress."""
     return [] if frame["type"] == "response.created" else None

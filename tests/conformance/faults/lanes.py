@@ -12,7 +12,8 @@ WEBSOCKET = ["append", "create"]
 @says("L13", shapes=WEBSOCKET)
 def events_have_no_lane(frame: Frame, line: Line) -> None:
     """Events lack the stream_id of their create."""
-    frame.pop("stream_id", None)
+    if "sequence_number" in frame:
+        frame.pop("stream_id", None)
 
 
 @says("L13", shapes=WEBSOCKET)
@@ -25,14 +26,15 @@ def only_the_first_event_has_its_lane(frame: Frame, line: Line) -> None:
 @says("L13", shapes=WEBSOCKET)
 def lanes_are_renamed(frame: Frame, line: Line) -> None:
     """stream_id comes back in capital letters."""
-    if "stream_id" in frame:
+    if "sequence_number" in frame and "stream_id" in frame:
         frame["stream_id"] = frame["stream_id"].upper()
 
 
 @hears("L13", "L12", shapes=WEBSOCKET)
 def lanes_are_ignored(frame: Frame, line: Line) -> None:
     """All Responses of a connection run on its default lane."""
-    frame.pop("stream_id", None)
+    if frame.get("type") == "response.create":
+        frame.pop("stream_id", None)
 
 
 @says("L13", shapes=WEBSOCKET)

@@ -51,7 +51,7 @@ def numbers_begin_again_after_a_park(frame: Frame, line: Line) -> None:
         line.memory[lane] = 0
 
 
-@says("L3")
+@says("L3", "L9")
 def numbers_count_per_connection(frame: Frame, line: Line) -> None:
     """A second Response on a connection goes on where the first one stopped."""
     if "sequence_number" in frame:

@@ -47,7 +47,7 @@ def an_acknowledgement_names_no_call(frame: Frame, line: Line) -> None:
         frame["append"]["call_ids"] = []
 
 
-@says("L5", "L12", shapes=APPEND, renumber=True)
+@says("L4", "L5", "L12", shapes=APPEND, renumber=True)
 def an_acknowledgement_is_lost(frame: Frame, line: Line) -> list[Frame] | None:
     """Results are taken without response.append.accepted."""
     return [] if frame["type"] == ACCEPTED else None
