@@ -257,6 +257,7 @@ class Session:
     def created(self, request: CreateRequest, rollout: Rollout) -> None:
         """A create's Response begins: this socket is the client that it answers to."""
         self._prune()
+        self._steering.begun(request)
         subscription = Subscription(rollout.log, self._outbox, stream_id=request.stream_id)
         epoch = rollout.attach(subscription)
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, request.stream_id)

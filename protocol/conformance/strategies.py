@@ -38,35 +38,35 @@ def texts() -> st.SearchStrategy[str]:
     return st.sampled_from(known)
 
 
-def calls(*, hosted: bool) -> st.SearchStrategy[Step]:
-    """One call of a client's tool, or of a hosted one."""
+def calls(*, hosted: bool, custom: bool = True) -> st.SearchStrategy[Step]:
+    """One call of a client's function, or custom tool, or of a hosted one."""
     name = st.sampled_from(NAMES)
     arguments = st.sampled_from(["{}", '{"cmd": "ls"}', '{"path":"é/🎹.txt"}', "not json", '{"n": 1.0}'])
     function = st.fixed_dictionaries({"name": name, "arguments": arguments})
-    custom = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
+    text = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
     search = st.just({"name": HOSTED, "arguments": '{"query": "notes"}'})
-    return st.one_of(function, function, custom, *([search] if hosted else []))
+    return st.one_of(function, function, *([text] if custom else []), *([search] if hosted else []))
 
 
-def askings(*, hosted: bool) -> st.SearchStrategy[Step]:
+def askings(*, hosted: bool, custom: bool) -> st.SearchStrategy[Step]:
     """A step that calls tools."""
-    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted), _wait())
-    some = st.lists(calls(hosted=hosted), min_size=2, max_size=4)
+    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
+    some = st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4)
     several = st.builds(lambda some, wait: {"calls": some, **wait}, some, _wait())
     return st.one_of(one, several, several)
 
 
-def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
+def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.SearchStrategy[Step]:
     """One step of a program."""
     say = texts().map(lambda text: {"say": text})
     quote = st.sampled_from(["{{output}}", "{{output_of:t0}}", "so: {{output}}!"]).map(lambda text: {"say": text})
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
-    asked = askings(hosted=hosted)
+    asked = askings(hosted=hosted, custom=custom)
     leaves = st.one_of(say, quote, asked, asked, asked, reason, long, st.just({"wait": True}))
     if depth == 0:
         return leaves
-    inner = st.lists(steps(hosted=hosted, depth=depth - 1), min_size=1, max_size=2)
+    inner = st.lists(steps(hosted=hosted, custom=custom, depth=depth - 1), min_size=1, max_size=2)
     branch = st.builds(
         lambda word, then, other: {"if": {"contains": word}, "then": then, "else": other},
         st.sampled_from(["ok", "returned", "exit"]),
@@ -77,14 +77,23 @@ def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
     return st.one_of(leaves, leaves, leaves, branch, again)
 
 
+def programs(
+    *, hosted: bool = False, custom: bool = True, among: Sequence[Sequence[Step]] | None = None
+) -> st.SearchStrategy[list[Step]]:
+    """A program that ends in words, or now and then stops or fails. Most of them call tools: there is more to go wrong.
+
+    ``among``: one of these (see ``Adapter.programs``).
+    """
+    return _any_program(hosted=hosted, custom=custom) if among is None else st.sampled_from(among).map(list)
+
+
 @st.composite
-def programs(draw: st.DrawFn, /, *, hosted: bool = False) -> list[Step]:
-    """A program that ends in words, or now and then stops or fails. Most of them call tools: there is more to go wrong."""
-    return draw(_programs(hosted=hosted))
+def _any_program(draw: st.DrawFn, /, *, hosted: bool, custom: bool) -> list[Step]:
+    return draw(_programs(hosted=hosted, custom=custom))
 
 
 @cache
-def _programs(*, hosted: bool) -> st.SearchStrategy[list[Step]]:
+def _programs(*, hosted: bool, custom: bool) -> st.SearchStrategy[list[Step]]:
     last: st.SearchStrategy[Sequence[Step]] = st.sampled_from(
         [[{"say": "Done."}], [{"say": "Done: {{output}}."}], [{"say": "Done."}, {"stop": "end"}]]
     )
@@ -97,8 +106,8 @@ def _programs(*, hosted: bool) -> st.SearchStrategy[list[Step]]:
         ]
     )
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
-    body = st.lists(steps(hosted=hosted), max_size=3)
-    asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted), body)
+    body = st.lists(steps(hosted=hosted, custom=custom), max_size=3)
+    asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted, custom=custom), body)
     return st.builds(lambda body, ending: [*body, *ending], st.one_of(body, asks, asks), end)
 
 

@@ -1,1 +1,10 @@
-"""Named, fixed conversations, for what users of such servers really reported. One module for each subject."""
+"""Named, fixed conversations, for what users of such servers really reported. One module for each subject.
+
+``PROBES`` has all of them by name; ``run_probe`` plays one. To add one, write a function that ``base.probe`` enters.
+"""
+
+from . import ends, pairing, streams, text
+from .base import PROBES, Probe, run_probe
+from .talk import NotOffered, Talk
+
+__all__ = ["PROBES", "NotOffered", "Probe", "Talk", "ends", "pairing", "run_probe", "streams", "text"]
