@@ -1,5 +1,6 @@
 """``sostenuto conform``: the conformance kit at the command line. What it finds is shown as a table, as JSON or as HTML."""
 
+import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from protocol.codec import encode
 from protocol.conformance.adapters import Scripted
 from protocol.conformance.doors import adapter_of, names, need_permission
 from protocol.conformance.probes import PROBES
@@ -76,7 +76,7 @@ def run(options: Options) -> Report:
     if options.html is not None:
         options.html.write_text(html(report), encoding="utf-8")
     if options.as_json:
-        sys.stdout.write(encode(report.as_json()).decode() + "\n")
+        sys.stdout.write(json.dumps(report.as_json()) + "\n")  # frames may have what no UTF-8 can say, as escapes
     else:
         show(report, Console())
     sys.stdout.flush()

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--responses-examples", type=int, default=100, metavar="N", help="conversations in each shape")
     group.addoption("--responses-seed", type=int, default=0, metavar="SEED", help="which conversations")
     group.addoption("--responses-seconds", type=float, default=600.0, metavar="S", help="stop after so long")
-    group.addoption("--responses-adapter", metavar="KIND", help="scripted, model:NAME, aimock, or MODULE:CLASS")
+    group.addoption("--responses-adapter", metavar="KIND", help="scripted, programs, model:NAME, aimock, or MODULE:CLASS")
     group.addoption("--responses-key", action="append", default=[], metavar="KEY", help="a bearer key")
     group.addoption("--responses-without", default="", metavar="NAMES", help="what is not offered, joined by commas")
     group.addoption("--responses-allow-remote", action="store_true", help="allow hosts that are not this machine")

@@ -23,6 +23,7 @@ from .record import Recorder, could_break
 from .report import Failure
 from .runner import Runner, plain
 from .sockets import TooManyConnections
+from .show import sayable
 from .story import ConformanceError
 from .transport import Books, Closed, Frame, Refused, Shape, Transport
 
@@ -121,7 +122,7 @@ def verdict(error: BaseException) -> tuple[str | None, str]:
     """Which law ``error`` says is broken, and how; None if the conversation can't be judged. Raises what is no verdict."""
     match error:
         case ConformanceError():
-            return error.law, error.message
+            return error.law, sayable(error.message)
         case TooManyConnections():
             return None, ""
         case trio.TooSlowError() | TimeoutError() | Closed() | Refused():

@@ -16,7 +16,12 @@ MARKS: Final[Mapping[str, str]] = {"held": "✓", "broken": "✗", "not offered"
 
 def text_of(value: Any) -> str:
     """A frame as it is on the wire, more or less: objects as JSON, text as it is."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return sayable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def sayable(text: str) -> str:
+    """``text``, with unpaired surrogates as the escapes as which they came: no encoding can say them."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def lines_of(conversation: Sequence[Frame], *, whole: bool = False) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -20,6 +20,12 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
         "invalid_stream_id",
     }
 )
+
+
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
+    expanded = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(range(len(expanded))).flatmap(expanded.__getitem__)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -53,7 +59,7 @@ def askings(*, hosted: bool, custom: bool) -> st.SearchStrategy[Step]:
     one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
     some = st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4)
     several = st.builds(lambda some, wait: {"calls": some, **wait}, some, _wait())
-    return st.one_of(one, several, several)
+    return weighted((1, one), (2, several))
 
 
 def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.SearchStrategy[Step]:
@@ -63,7 +69,7 @@ def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.Se
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
     asked = askings(hosted=hosted, custom=custom)
-    leaves = st.one_of(say, quote, asked, asked, asked, reason, long, st.just({"wait": True}))
+    leaves = weighted((1, say), (1, quote), (3, asked), (1, reason), (1, long), (1, st.just({"wait": True})))
     if depth == 0:
         return leaves
     inner = st.lists(steps(hosted=hosted, custom=custom, depth=depth - 1), min_size=1, max_size=2)
@@ -74,7 +80,7 @@ def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.Se
         inner,
     )
     again = st.builds(lambda count, body: {"repeat": count, "steps": body}, st.integers(0, 2), inner)
-    return st.one_of(leaves, leaves, leaves, branch, again)
+    return weighted((3, leaves), (1, branch), (1, again))
 
 
 def programs(
@@ -108,7 +114,7 @@ def _programs(*, hosted: bool, custom: bool) -> st.SearchStrategy[list[Step]]:
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
     body = st.lists(steps(hosted=hosted, custom=custom), max_size=3)
     asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted, custom=custom), body)
-    return st.builds(lambda body, ending: [*body, *ending], st.one_of(body, asks, asks), end)
+    return st.builds(lambda body, ending: [*body, *ending], weighted((1, body), (2, asks)), end)
 
 
 def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
@@ -151,7 +157,7 @@ def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
             frozenset({"invalid_json"}),
         )
     )
-    return st.one_of(known, known, cut)
+    return weighted((2, known), (1, cut))
 
 
 def _wait() -> st.SearchStrategy[Step]:

@@ -11,7 +11,7 @@ from attrs import evolve
 from hypothesis import strategies as st
 
 from ..script import Step
-from ..strategies import bad_frames, programs, steps
+from ..strategies import bad_frames, programs, steps, weighted
 from . import moves as mv
 
 _WRONG: Final = ["conflict", "unknown", "mismatch", "false_echo", "assistant", "empty", "twice"]
@@ -34,28 +34,24 @@ def _moves(
     answers = st.builds(mv.Answer, by, rollout, some, flags, flags, says, flags, flags)
     plain = st.builds(mv.Answer, st.just(0), rollout, some, flags)
     seconds = [0.01, 0.2, *([] if quick else [1.0, 5.0]), *([40.0, 400.0, 4000.0] if long_sleeps else [])]
-    return st.one_of(
-        plain,
-        plain,
-        answers,
-        answers,
-        creates(clients=clients, hosted=hosted),
-        st.builds(mv.Again, by, rollout, call),
-        st.builds(mv.Wrong, st.sampled_from(_WRONG), by, rollout, call, flags),
-        st.builds(mv.Race, by, by, rollout, call),
-        st.builds(mv.Say, st.sampled_from(["and then?", "   ", "why?"]), _maybe_program(), by, rollout),
-        st.builds(mv.Cancel, by, rollout),
-        st.builds(mv.Finish, by, rollout),
-        st.builds(mv.Attach, by, rollout, st.none() | st.integers(0, 30), st.sampled_from([False, False, False, True])),
-        st.builds(mv.Drop, by, flags),
-        st.builds(mv.Pause, by),
-        st.builds(mv.Resume, by),
-        bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by)),
-        st.builds(mv.Stranger, st.sampled_from(["append", "cancel", "finish", "attach"]), by),
-        st.sampled_from(seconds).map(mv.Sleep),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
+    return weighted(
+        (2, plain),
+        (2, answers),
+        (3, st.just(mv.Settle())),
+        (1, creates(clients=clients, hosted=hosted)),
+        (1, st.builds(mv.Again, by, rollout, call)),
+        (1, st.builds(mv.Wrong, st.sampled_from(_WRONG), by, rollout, call, flags)),
+        (1, st.builds(mv.Race, by, by, rollout, call)),
+        (1, st.builds(mv.Say, st.sampled_from(["and then?", "   ", "why?"]), _maybe_program(), by, rollout)),
+        (1, st.builds(mv.Cancel, by, rollout)),
+        (1, st.builds(mv.Finish, by, rollout)),
+        (1, st.builds(mv.Attach, by, rollout, st.none() | st.integers(0, 30), st.sampled_from([False, False, False, True]))),
+        (1, st.builds(mv.Drop, by, flags)),
+        (1, st.builds(mv.Pause, by)),
+        (1, st.builds(mv.Resume, by)),
+        (1, bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by))),
+        (1, st.builds(mv.Stranger, st.sampled_from(["append", "cancel", "finish", "attach"]), by)),
+        (1, st.sampled_from(seconds).map(mv.Sleep)),
     )
 
 
@@ -104,18 +100,27 @@ def _scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mo
         call,
     )
     single = one.map(lambda move: [move])
-    return st.one_of(single, single, answer_all, reconnect, takeover, in_turn, stalled, twice, half)
+    return weighted(
+        (2, single),
+        (1, answer_all),
+        (1, reconnect),
+        (1, takeover),
+        (1, in_turn),
+        (1, stalled),
+        (1, twice),
+        (1, half),
+    )
 
 
 def conversations(**options: Any) -> st.SearchStrategy[mv.Conversation]:
     """A conversation that begins with a Response."""
     first = creates(hosted=options.get("hosted", False)).map(lambda one: evolve(one, by=0, lane=0))
     scene = scenes(**options)
-    some = st.one_of(st.lists(scene, max_size=3), st.lists(scene, min_size=3, max_size=12))
+    some = weighted((1, st.lists(scene, max_size=3)), (1, st.lists(scene, min_size=3, max_size=12)))
     rest = some.map(lambda some: [move for scene in some for move in scene])
     ending = st.sampled_from(["answer", "answer", "cancel"])
     return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
 
 
 def _maybe_program() -> st.SearchStrategy[list[Step] | None]:
-    return st.one_of(st.none(), st.none(), st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}]))
+    return st.one_of(st.none(), st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}]))

@@ -12,7 +12,7 @@ Whatever is wrong raises ``ConformanceError``: the law, what happened, and the c
 from collections.abc import Collection
 from typing import Final
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from ...errors import CODES
 from ...grammar import GrammarError
@@ -56,6 +56,8 @@ class Client:
     """By lane, the newest."""
     memory: dict[str | None, Link] = field(factory=dict)
     """What the connection remembers: of each lane the Response that ended last, and can be continued."""
+    forgotten: set[Link] = field(factory=set)
+    """What it does not, since a continuation on the same lane has failed."""
     waiting: dict[str, list[Steered]] = field(factory=dict)
     """Steers that wait for the client's create, by the id of the Response that it has to name."""
     gone: bool = False
@@ -100,7 +102,7 @@ class World:
         """The request of a create that ``client`` sends now."""
         sure = not self.hazy and client.is_free(lane)
         asked.remembered = sure and asked.parent in client.memory.values()
-        return Request(client, "create", self._answers(client, asked), lane, asked=asked, sure=sure)
+        return Request(client, "create", self._answers(client, asked, hazy=not sure), lane, asked=asked, sure=sure)
 
     def may_cancel(self, client: Client, link: Link, *, named: bool) -> Request:
         """The request of a cancel that ``client`` sends now."""
@@ -139,11 +141,11 @@ class World:
         client.memory.clear()
         client.waiting.clear()
 
-    def _answers(self, client: Client, asked: Asked) -> frozenset[str]:
+    def _answers(self, client: Client, asked: Asked, *, hazy: bool = True) -> frozenset[str]:
         remembered = set(client.memory.values())
         parent = asked.parent
-        forgetting = self.hazy and parent in remembered and parent is not None and self._may_forget(client, parent)
-        return answers(asked, remembered, hazy=self.hazy, forgetting=forgetting)
+        forgetting = hazy and parent in remembered and parent is not None and self._may_forget(client, parent)
+        return answers(asked, remembered, hazy=hazy, forgetting=forgetting)
 
     def _may_forget(self, client: Client, parent: Link) -> bool:
         """Whether something is under way that may make the connection forget ``parent``."""
@@ -246,9 +248,11 @@ class World:
         self._reconsider()
 
     def _evict(self, client: Client, lane: str | None, asked: Asked) -> None:
-        """A continuation has failed: its lane forgets what it named."""
+        """A continuation has failed: its lane forgets what it named, of which the end may be still unread."""
         if asked.parent is not None and client.memory.get(lane) is asked.parent:
             del client.memory[lane]
+        if asked.parent is not None and client.feeds.get(lane) is asked.parent:
+            client.forgotten.add(asked.parent)
 
     def _hear_event(self, client: Client, frame: Frame) -> None:
         lane = frame.get("stream_id")
@@ -311,7 +315,9 @@ class World:
         wrong = check_final(link)
         if wrong is not None:
             raise self.fail(*wrong)
-        if link.status in GOES_ON:
+        if link in client.forgotten:
+            client.memory.pop(lane, None)
+        elif link.status in GOES_ON:
             client.memory[lane] = link
         else:
             self._evict(client, lane, link.asked)
@@ -337,9 +343,8 @@ class World:
         elif not pair(link.context, {})[0]:
             items = [item for one in link.steers for item in one.items]
             said = [text for one in link.steers for text in one.said]
-            asked = Asked(
-                link.asked.key, items, link.asked.fields, link, link.id, None, (), said, (), link.asked.how, link.asked.hosted
-            )
+            how = evolve(link.asked.how, warm=False)
+            asked = Asked(link.asked.key, items, link.asked.fields, link, link.id, said=said, how=how, hosted=link.asked.hosted)
             client.pending.insert(0, Request(client, "create", frozenset({CREATED}), lane, asked=asked, sure=True))
             return
         else:
