@@ -7,80 +7,52 @@ It is sound but for the one fault, and quite so without one. In memory, for virt
 """
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 import trio
-from attrs import define
+from attrs import field, frozen
 
 from engine.config import Config
-from engine.testing import DirectServer, FakeSearch, direct_server
+from engine.testing import FakeSearch, direct_server, memory_server, virtually
 from protocol.codec import encode, parse
-from protocol.conformance.transport import Closed, Frame, Socket
-from protocol.errors import ProtocolError
+from protocol.conformance.record import read
+from protocol.conformance.runner import Scene
+from protocol.conformance.story import ConformanceError
+from protocol.conformance.transport import Closed, Exchange, Frame, ServerSentEvent, Socket
+from protocol.lifecycle import TERMINAL_EVENTS
 
-from .faults import attaching, ends, engine, items, lanes, numbers, slots, texts
+from .faults import attaching, chains, ends, engine, items, lanes, numbers, requests, slots, texts
 from .faults.base import FAULTS, Fault, Line
 
-SUBJECTS: Final = (numbers, ends, items, texts, slots, attaching, lanes, engine)
+T = TypeVar("T")
+
+SUBJECTS: Final = (numbers, ends, items, texts, slots, attaching, lanes, chains, requests, engine)
 """Where the faults are; importing them enters them."""
 
-CONFIG: Final = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)
+KEYS: Final = ("ours", "a-strangers")
+CONFIG: Final = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, thread_bytes=2**40)
+CONFIG_WITH_KEYS: Final = Config(keys=KEYS, connection_seconds=1e9, finished_seconds=1e9, finished=1000, thread_bytes=2**40)
 
 
-@define
-class Traffic:
-    """How many frames were sent to a server, and how many were got from it."""
+class _Wire:
+    """What a fault does to what passes on one connection."""
 
-    sent: int = 0
-    got: int = 0
-
-
-class FaultySocket:
-    """A client's socket of a faulty server."""
-
-    def __init__(self, server: "FaultyServer", socket: Socket) -> None:
-        self._server = server
-        self._socket = socket
-        self._line = Line(server.shared, self._say, self._close)
+    def __init__(self, server: "FaultyServer", line: Line) -> None:
+        self._fault = server.fault
+        self._line = line
         self._numbers: dict[str | None, int] = {}
-        self._ready: deque[Frame] = deque()
-        self._closed = False
-        self._waiting = trio.CancelScope()
 
-    async def send(self, message: str | bytes) -> None:
-        """Send what the server hears of it; raises ``Closed``."""
-        if self._closed:
-            raise Closed
-        self._server.traffic.sent += 1
-        for heard in self._heard(message):
-            await self._socket.send(heard)
+    def heard(self, frame: Frame) -> list[Frame]:
+        """What the server hears of ``frame``."""
+        instead = self._fault.hears(frame, self._line) if self._fault and self._fault.hears else None
+        return [frame] if instead is None else instead
 
-    def _heard(self, message: str | bytes) -> list[str | bytes]:
-        fault = self._server.fault
-        frame = _object(message)
-        if fault is None or fault.hears is None or frame is None:
-            return [message]
-        instead = fault.hears(frame, self._line)
-        return [encode(one).decode() for one in ([frame] if instead is None else instead)]
-
-    async def receive_text(self) -> str:
-        """The next frame; raises ``Closed``. What the server said and the client has not heard yet waits in here."""
-        while not self._ready and not self._closed:
-            with trio.CancelScope() as self._waiting:
-                self._ready.extend(self._said(parse(await self._socket.receive_text())))
-        if self._closed:
-            raise Closed
-        delay, self._line.delay = self._line.delay, 0.0
-        if delay:
-            await trio.sleep(delay)
-        self._server.traffic.got += 1
-        return encode(self._ready.popleft()).decode()
-
-    def _said(self, frame: Frame) -> list[Frame]:
-        fault = self._server.fault
+    def said(self, frame: Frame) -> list[Frame]:
+        """What the client hears of ``frame``."""
+        fault = self._fault
         if fault is None or fault.says is None:
             return [frame]
         frame = {**frame}
@@ -97,6 +69,38 @@ class FaultySocket:
         number = -1 if frame["type"] == "response.created" else self._numbers.get(lane, -1)
         self._numbers[lane] = number + 1
         return {**frame, "sequence_number": number + 1}
+
+
+class FaultySocket:
+    """A client's socket of a faulty server."""
+
+    def __init__(self, server: "FaultyServer", socket: Socket) -> None:
+        self._socket = socket
+        self._line = Line(server.shared, self._say, self._close)
+        self._wire = _Wire(server, self._line)
+        self._ready: deque[Frame] = deque()
+        self._closed = False
+        self._waiting = trio.CancelScope()
+
+    async def send(self, message: str | bytes) -> None:
+        """Send what the server hears of it; raises ``Closed``."""
+        if self._closed:
+            raise Closed
+        frame = read(message) if isinstance(message, str) else None
+        for heard in [message] if frame is None else map(_text, self._wire.heard(frame)):
+            await self._socket.send(heard)
+
+    async def receive_text(self) -> str:
+        """The next frame; raises ``Closed``. What the server said and the client has not heard yet waits in here."""
+        while not self._ready and not self._closed:
+            with trio.CancelScope() as self._waiting:
+                self._ready.extend(self._wire.said(parse(await self._socket.receive_text())))
+        if self._closed:
+            raise Closed
+        delay, self._line.delay = self._line.delay, 0.0
+        if delay:
+            await trio.sleep(delay)
+        return _text(self._ready.popleft())
 
     def _say(self, frame: Frame) -> None:
         self._ready.append(frame)
@@ -115,24 +119,93 @@ class FaultySocket:
         await self._socket.aclose()
 
 
-class FaultyServer:
-    """A transport. ``fault`` may be None."""
+class FaultyExchange:
+    """An answer of a faulty server over HTTP. A fault sees a Response as the event that would show it, an error as a frame."""
 
-    def __init__(self, server: DirectServer, fault: Fault | None) -> None:
+    def __init__(self, exchange: Exchange, wire: _Wire, status: int, headers: Mapping[str, str]) -> None:
+        self._exchange = exchange
+        self._wire = wire
+        self._ready: deque[ServerSentEvent] = deque()
+        self.status = status
+        self.headers = headers
+
+    async def read(self) -> bytes:
+        """The whole body; raises ``Closed``."""
+        body = await self._exchange.read()
+        value = read(body)
+        if value is None:
+            return body
+        if value.get("object") == "response":
+            kind = TERMINAL_EVENTS.get(str(value.get("status")), "response.in_progress")
+            said = self._wire.said({"type": kind, "response": value})
+            return encode(said[0]["response"] if said else {})
+        if isinstance(value.get("error"), dict):
+            said = self._wire.said({"type": "error", "code": value["error"].get("code"), **value})
+            return encode({key: one for key, one in said[0].items() if key in value} if said else {})
+        return body
+
+    async def next_event(self) -> ServerSentEvent | None:
+        """The next event, or None; raises ``Closed``."""
+        while not self._ready:
+            event = await self._exchange.next_event()
+            if event is None:
+                return None
+            frame = read(event.data) or {"type": event.data}
+            for said in self._wire.said(frame):
+                line = said.pop("event:", said["type"])
+                data = said["type"] if len(said) == 1 else _text(said)
+                self._ready.append(ServerSentEvent(data, line if event.event else None))
+        return self._ready.popleft()
+
+    async def drop(self) -> None:
+        """Break the connection."""
+        await self._exchange.drop()
+
+
+class FaultyServer:
+    """A transport. ``fault`` may be None; ``books`` are the server's."""
+
+    def __init__(self, server: Any, fault: Fault | None) -> None:
         self.books = server
         self.fault = fault
         self.shared: dict[Any, Any] = {}
-        self.traffic = Traffic()
         self._server = server
 
     @property
     def exact(self) -> bool:
         """Time is virtual."""
-        return self._server.exact
+        return bool(self._server.exact)
 
     async def connect(self, *, key: str | None = None, beta: str | None = None) -> FaultySocket:
-        """A socket."""
-        return FaultySocket(self, await self._server.connect(key=key, beta=beta))
+        """A socket; raises what the server's raises."""
+        return FaultySocket(self, await self._server.connect(key=self._key(key), beta=beta))
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> FaultyExchange:
+        """Send what the server hears of a request; raises what the server's raises."""
+        wire = _Wire(self, Line(self.shared, _nothing, _nothing))
+        frame = read(body)
+        if frame is not None and path.startswith("/responses"):
+            kind = "response.create" if path == "/responses" else f"response.{path.rpartition('/')[2]}"
+            heard = wire.heard({"type": kind, **frame})
+            body = encode({name: one for name, one in heard[0].items() if name != "type" or "type" in frame}) if heard else body
+        if self.fault is not None and self.fault.asked is not None:
+            method, path = self.fault.asked(method, path)
+        exchange = await self._server.request(method, path, body, key=self._key(key), headers=headers)
+        status, told = exchange.status, exchange.headers
+        if self.fault is not None and self.fault.answers is not None:
+            status, told = self.fault.answers(status, dict(told))
+        return FaultyExchange(exchange, wire, status, told)
+
+    def _key(self, key: str | None) -> str | None:
+        return key if self.fault is None or self.fault.keys is None else self.fault.keys(key)
 
     async def settle(self) -> None:
         """All tasks wait."""
@@ -140,21 +213,54 @@ class FaultyServer:
 
 
 @asynccontextmanager
-async def faulty_server(name: str | None = None) -> AsyncIterator[FaultyServer]:
-    """A server with the fault of that name, or with none; raises ``KeyError`` for a name that there is not."""
+async def faulty_server(name: str | None = None, *, network: bool = False, keys: bool = False) -> AsyncIterator[FaultyServer]:
+    """A server with the fault of that name, or with none; raises ``KeyError`` for a name that there is not.
+
+    ``network``: with one in memory, so that there is HTTP. ``keys``: with two tenants, of ``KEYS``.
+    """
     fault = None if name is None else FAULTS[name]
+    options: dict[str, Any] = {
+        "config": CONFIG_WITH_KEYS if keys else CONFIG,
+        "hosted": {"file_search": FakeSearch(seconds=0.5)},
+    }
     with pytest.MonkeyPatch.context() as patch:
         if fault is not None and fault.plants is not None:
             fault.plants(patch)
-        async with direct_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+        async with memory_server(**options) if network else direct_server(**options) as server:
             yield FaultyServer(server, fault)
 
 
-def _object(message: str | bytes) -> Frame | None:
-    if isinstance(message, bytes):
-        return None  # a binary frame is wrong, whatever is in it
-    try:
-        value = parse(message)
-    except ProtocolError:
-        return None
-    return value if isinstance(value, dict) else None
+@frozen(kw_only=True)
+class Faulty:
+    """The same as the kit's search and its doors want it: a fresh server for each conversation, in virtual time."""
+
+    name: str | None
+    network: bool = False
+    keys: bool = False
+    exact: bool = field(default=True, init=False)
+
+    @property
+    def server(self) -> str:
+        """In words."""
+        return f"the engine in memory: {self.name or 'sound'}"
+
+    def run(self, scene: Scene[T]) -> T:
+        """Run ``scene``. If the fault has broken the engine, too, what the conversation showed is told."""
+
+        async def main() -> T:
+            async with faulty_server(self.name, network=self.network, keys=self.keys) as server:
+                return await scene(server, server.books)
+
+        try:
+            return virtually(main)
+        except BaseExceptionGroup as group:
+            broken = group.subgroup(ConformanceError)
+            raise (broken or group) from None
+
+
+def _text(frame: Frame) -> str:
+    return encode(frame).decode()
+
+
+def _nothing(*_: object) -> None:
+    """There is no connection on which something else could be said."""

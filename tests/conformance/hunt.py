@@ -1,24 +1,22 @@
-"""Looks for a fault: plays generated conversations until one shows it, then lets Hypothesis make that one short."""
+"""Looks for a fault as the kit does: by its search, in generated conversations that are then made short, and by its probes."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Final
 
-from attrs import define, field, frozen
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from hypothesis import strategies as st
+from attrs import define, frozen
 
-from engine.testing import virtually
-from protocol.conformance.append.conversations import conversations
-from protocol.conformance.append.machine import play
+from protocol.conformance.adapters import Scripted
+from protocol.conformance.capabilities import ALL
+from protocol.conformance.probes import PROBES, run_probe
+from protocol.conformance.search import SHRINK_SECONDS, Enough, Findings, Table, search
 from protocol.conformance.story import ConformanceError
-from protocol.conformance.transport import Shape
+from protocol.conformance.transport import Books, Frame, Shape, Transport
 
-from .faulty import Traffic, faulty_server
+from .faulty import KEYS, Faulty
 
 EXAMPLES: Final = 2000
 """Each fault must be found within so many conversations."""
 
-SHRINKING: Final = 250
+SHRINKING: Final = 200
 """How many conversations are tried to make the first one shorter."""
 
 SEED: Final = 4
@@ -26,91 +24,76 @@ SEED: Final = 4
 
 @frozen(kw_only=True)
 class Found:
-    """A fault was found, after ``examples`` conversations; ``traffic`` is that of the shortest one, until it showed."""
+    """A breach of ``law`` was found, after ``examples`` conversations. ``conversation`` is the shortest that was seen."""
 
-    error: ConformanceError
+    law: str
+    message: str
     examples: int
-    traffic: Traffic
+    conversation: list[Frame]
+
+    @property
+    def sent(self) -> int:
+        """Frames and requests of the clients."""
+        return sum("sent" in frame or "request" in frame for frame in self.conversation)
 
     @property
     def frames(self) -> int:
-        """Both ways."""
-        return self.traffic.sent + self.traffic.got
+        """Frames both ways, until the breach was seen."""
+        return sum("did" not in frame and "status" not in frame for frame in self.conversation)
 
 
-@define(eq=False)
-class Hunt:
-    """One search. Each conversation is played once; when enough was tried, all that is new passes for sound."""
+@define
+class _Clock:
+    """Counts what is played to make a conversation short as time: the search is to end by that, wherever it runs."""
 
-    name: str | None
-    shape: Shape
-    shrinking: int
-    tried: int = 0
+    findings: Findings
+    now: float = 0.0
     examples: int = 0
-    failed: list[Any] = field(factory=list)
-    found: Found | None = None
-    """Of the conversation that failed last; Hypothesis plays the shortest one at its end."""
 
-    def __call__(self, conversation: Any) -> None:
-        """Play; raises ``ConformanceError``."""
-        if self.found is not None:
-            self.tried += 1
-            if self.tried > self.shrinking and conversation not in self.failed:
-                return
-        else:
-            self.examples += 1
-        traffic = Traffic()
-        try:
-            self._play(conversation, traffic)
-        except ConformanceError as error:
-            self.failed.append(conversation)
-            self.found = Found(error=error, examples=self.examples, traffic=traffic)
-            raise
+    def __call__(self) -> float:
+        return self.now
 
-    def _play(self, conversation: Any, traffic: Traffic) -> None:
-        async def main() -> None:
-            async with faulty_server(self.name) as server:
-                server.traffic = traffic
-                await play(conversation, server, books=server.books)
-
-        try:
-            virtually(main)
-        except* ConformanceError as group:  # the fault may have broken the engine, too
-            raise next(_leaves(group)) from None
+    def tick(self, shrinking: bool) -> None:
+        """Another one was played."""
+        if shrinking:
+            self.examples = self.examples or self.findings.played
+            self.now += SHRINK_SECONDS / SHRINKING
+        elif self.findings.failures:
+            raise Enough  # one is enough; the kit itself would look for breaches of other laws
 
 
-def hunt(name: str | None, shape: Shape, *, examples: int = EXAMPLES, shrinking: int = SHRINKING) -> Found | None:
-    """Look for the fault of that name in conversations of ``shape``; None if it was not found."""
-    one = Hunt(name, shape, shrinking)
-
-    @seed(SEED)
-    @settings(
-        max_examples=examples,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+def hunt(name: str | None, shape: Shape, *, examples: int = EXAMPLES) -> Found | None:
+    """Look for the fault of that name in conversations of ``shape``; None if nothing was found."""
+    findings = Findings()
+    clock = _Clock(findings)
+    chains = shape != "append"
+    table = Table(
+        runner=Faulty(name=name, network=shape == "http", keys=chains),
+        shape=shape,
+        adapter=Scripted(),
+        capabilities=ALL,
+        keys=KEYS if chains else (),
+        hosted=True,
     )
-    @given(STRATEGIES[shape]())
-    def try_all(conversation: Any) -> None:
-        one(conversation)
-
-    try:
-        try_all()
-    except ConformanceError:
-        return one.found
+    search(table, examples=examples, seed=SEED, clock=clock, deadline=1e9, on_example=clock.tick, findings=findings)
+    for law, failure in findings.failures.items():
+        return Found(law=law, message=failure.message, examples=clock.examples, conversation=list(failure.conversation))
     return None
 
 
-STRATEGIES: Final[dict[Shape, Callable[[], st.SearchStrategy[Any]]]] = {
-    "append": lambda: conversations(hosted=True),
-}
+def probe(name: str, fault: str | None, shape: Shape) -> ConformanceError | None:
+    """Play the probe of that name to a server with a fault; returns what it finds."""
 
+    async def scene(server: Transport, _: Books) -> None:
+        await run_probe(PROBES[name], server, shape, Scripted(), keys=KEYS)
 
-def _leaves(group: BaseExceptionGroup[ConformanceError]) -> Iterator[ConformanceError]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
+    try:
+        Faulty(name=fault, network=True, keys=True).run(scene)
+    except BaseException as group:
+        error = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        if not isinstance(error, ConformanceError):
+            raise
+        return error
+    return None

@@ -33,13 +33,10 @@ def the_cursor_is_ignored(frame: Frame, line: Line) -> None:
         frame["starting_after"] = -1
 
 
-@says("L9", shapes=APPEND)
-def a_replay_is_joined(frame: Frame, line: Line) -> None:
-    """What is sent again says delta of Hallo where it was Hello."""
-    lane = frame.get("stream_id")
-    if frame["type"] == ATTACHED:
-        line.memory[lane] = frame["last_sequence_number"]
-    if frame.get("sequence_number", 0) <= line.memory.get(lane, -2) and "delta" in frame:
+@says("L9", "L4", shapes=APPEND)
+def a_replay_differs(frame: Frame, line: Line) -> None:
+    """Deltas that are sent again are in capital letters."""
+    if "delta" in frame and not line.first_of_all(frame["item_id"], frame["sequence_number"]):
         frame["delta"] = frame["delta"].upper()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 import pytest
-from attrs import field, frozen
+from attrs import frozen
 
 from protocol.conformance.transport import Frame, Shape
 
@@ -46,12 +46,14 @@ class Line:
 
 
 def _first(memory: dict[Any, Any], what: object) -> bool:
-    return memory.setdefault(what, len(memory)) == len(memory) - 1 if what not in memory else False
+    known = what in memory
+    memory[what] = True
+    return not known
 
 
 @frozen(kw_only=True)
 class Fault:
-    """``says``, ``hears`` and ``plants`` are what it does; one of them."""
+    """Of its last fields one is set: what it does."""
 
     name: str
     does: str
@@ -64,20 +66,25 @@ class Fault:
     says: Change | None = None
     hears: Change | None = None
     plants: Plant | None = None
+    asked: Callable[[str, str], tuple[str, str]] | None = None
+    """Changes the method and the path of requests."""
+    answers: Callable[[int, dict[str, str]], tuple[int, dict[str, str]]] | None = None
+    """Changes the status and the headers of answers over HTTP."""
+    keys: Callable[[str | None], str | None] | None = None
+    """Changes who somebody is taken for."""
     renumber: bool = False
     """Events are numbered anew when it has been at work: it is not the numbers that are wrong."""
-    options: dict[str, Any] = field(factory=dict)
 
 
 FAULTS: Final[dict[str, Fault]] = {}
 
 
-def _enter(kind: str, laws: Iterable[str], **fields: Any) -> Callable[[Any], Any]:
+def _enter(kind: str, laws: Iterable[str], *, probes: Collection[str] = (), **fields: Any) -> Callable[[Any], Any]:
     def enter(act: Any) -> Any:
         name = act.__name__.replace("_", " ")
         assert name not in FAULTS, name
         does = " ".join((act.__doc__ or "").split())
-        FAULTS[name] = Fault(name=name, does=does, laws=frozenset(laws), **{kind: act}, **fields)
+        FAULTS[name] = Fault(name=name, does=does, laws=frozenset(laws), probes=frozenset(probes), **{kind: act}, **fields)
         return act
 
     return enter
@@ -91,6 +98,21 @@ def says(*laws: str, shapes: Collection[Shape] = ALL, renumber: bool = False, **
 def hears(*laws: str, shapes: Collection[Shape] = ALL, **fields: Any) -> Callable[[Change], Change]:
     """A fault of what the server hears: called with each frame, or body of a request, that is an object."""
     return _enter("hears", laws, shapes=shapes, **fields)
+
+
+def asked(*laws: str, shapes: Collection[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
+    """A fault of what is done with a request: called with its method and its path."""
+    return _enter("asked", laws, shapes=shapes, **fields)
+
+
+def answers(*laws: str, shapes: Collection[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
+    """A fault of the heads of answers: called with the status and the headers."""
+    return _enter("answers", laws, shapes=shapes, **fields)
+
+
+def takes_for(*laws: str, shapes: Collection[Shape] = ALL, **fields: Any) -> Callable[[Any], Any]:
+    """A fault of whom a key is taken for: called with the key of each connection."""
+    return _enter("keys", laws, shapes=shapes, **fields)
 
 
 def planted(*laws: str, shapes: Collection[Shape] = ("append",), **fields: Any) -> Callable[[Plant], Plant]:

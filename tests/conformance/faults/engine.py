@@ -53,6 +53,7 @@ def results_change_their_order(patch: MonkeyPatch) -> None:
 @planted("L4", "L5", "L7", "L14")
 def the_first_result_resumes(patch: MonkeyPatch) -> None:
     """The Response goes on with the first result, while other calls are open."""
+
     async def wait(self: Slots, call_id: str) -> OutputOfCall:
         slot = self._slots[call_id]
         while not any(one.result for one in self._slots.values()):
@@ -157,6 +158,7 @@ def a_message_is_overtaken_by_the_end(patch: MonkeyPatch) -> None:
 @planted("L13")
 def responses_of_a_lane_overlap(patch: MonkeyPatch) -> None:
     """A create begins while its lane's Response is live."""
+
     def submit(self: Lanes[Any], stream_id: str | None, job: Any) -> None:
         self._queue(stream_id)
         self._start(job)
