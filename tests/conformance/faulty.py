@@ -87,8 +87,8 @@ class FaultySocket:
         if self._closed:
             raise Closed
         frame = read(message) if isinstance(message, str) else None
-        for heard in [message] if frame is None else map(_text, self._wire.heard(frame)):
-            await self._socket.send(heard)
+        for heard in [None] if frame is None else self._wire.heard(frame):
+            await self._socket.send(message if heard in (None, read(message)) else _text(heard))
 
     async def receive_text(self) -> str:
         """The next frame; raises ``Closed``. What the server said and the client has not heard yet waits in here."""
@@ -194,8 +194,7 @@ class FaultyServer:
         frame = read(body)
         if frame is not None and path.startswith("/responses"):
             kind = "response.create" if path == "/responses" else f"response.{path.rpartition('/')[2]}"
-            heard = wire.heard({"type": kind, **frame})
-            body = encode({name: one for name, one in heard[0].items() if name != "type" or "type" in frame}) if heard else body
+            body = _body(wire.heard({"type": kind, **frame}), frame, body)
         if self.fault is not None and self.fault.asked is not None:
             method, path = self.fault.asked(method, path)
         exchange = await self._server.request(method, path, body, key=self._key(key), headers=headers)
@@ -256,6 +255,12 @@ class Faulty:
         except BaseExceptionGroup as group:
             broken = group.subgroup(ConformanceError)
             raise (broken or group) from None
+
+
+def _body(heard: Sequence[Frame], frame: Frame, body: bytes | None) -> bytes | None:
+    """What is sent where ``heard`` took the place of ``frame``, which ``body`` says."""
+    bodies = [{name: one for name, one in said.items() if name != "type" or "type" in frame} for said in heard]
+    return body if bodies in ([], [read(body)]) else encode(bodies[0])
 
 
 def _text(frame: Frame) -> str:

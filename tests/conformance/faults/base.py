@@ -1,8 +1,9 @@
 """What a fault is, the list of all, and what a fault on the wire may do.
 
-Most faults lie on the wire: a sound server says something, and what the client gets is something else (``says``); or a client
-says something, and the server hears something else (``hears``). Such a fault is a function of a frame, which it may change. It
-returns None if that is all, else the frames that take its place. What cannot be had so is planted into the engine (``planted``).
+Most faults lie on the wire: a sound server says something, and what the client gets is something else (``says``); or a
+client says something, and the server hears something else (``hears``). Such a fault is a function of a frame, which it may
+change. It returns None if that is all, else the frames that take its place. What can't be had so is planted into the engine
+(``planted``).
 
 Each fault says by its laws how it must be found: by a property that names one of them, or by one of its probes. Its name is
 that of its function with blanks; its docstring is its line in the table of ``docs/conformance.md``.

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+import pytest
 from attrs import evolve
-from pytest import MonkeyPatch
 
 from engine.lifespan import Lifespan
 from engine.rollout import Rollout
@@ -19,7 +19,7 @@ CREATE, CHAINS = ["create"], ["create", "http"]
 NOBODYS = "call_nobody_made"
 
 
-@hears("L14", "L8", "L5", "L13", shapes=CHAINS, probes=["three turn memory with store false", "a second question"])
+@hears("L14", "L8", "L5", "L13", shapes=CHAINS, probes=["a second question"])
 def history_is_not_passed_on(frame: Frame, line: Line) -> None:
     """previous_response_id is ignored."""
     frame.pop("previous_response_id", None)
@@ -31,7 +31,7 @@ def everybody_is_one_tenant(key: str | None) -> str | None:
     return key and "ours"
 
 
-@says("L13", shapes=CHAINS, probes=["an unknown previous response"])
+@says("L12", "L13", shapes=CHAINS, probes=["an unknown previous response"])
 def an_unknown_response_is_a_bad_request(frame: Frame, line: Line) -> None:
     """previous_response_not_found is told as invalid_value."""
     if frame.get("code") == "previous_response_not_found":
@@ -46,7 +46,7 @@ def an_orphan_is_dropped(frame: Frame, line: Line) -> None:
 
 
 @planted("L5", "L14", shapes=CHAINS, probes=["only one of two outputs"])
-def a_missing_output_is_no_matter(patch: MonkeyPatch) -> None:
+def a_missing_output_is_no_matter(patch: pytest.MonkeyPatch) -> None:
     """A continuation without the outputs of all calls is taken, and the model goes on without them."""
     check = validate.check_pairing
 
@@ -100,13 +100,13 @@ def everything_is_stored(frame: Frame, line: Line) -> None:
 
 
 @planted("L14", "L13", "L12", shapes=CREATE, probes=["a failed continuation is forgotten"])
-def a_failed_continuation_is_kept(patch: MonkeyPatch) -> None:
+def a_failed_continuation_is_kept(patch: pytest.MonkeyPatch) -> None:
     """After a continuation was refused, its connection still knows the Response before it."""
     patch.setattr(Session, "_evict", lambda self, lane, response_id: None)
 
 
 @planted("L13", "L14", "L12", shapes=CREATE, probes=["a failed fork leaves its parent"])
-def a_failed_fork_forgets_its_parent(patch: MonkeyPatch) -> None:
+def a_failed_fork_forgets_its_parent(patch: pytest.MonkeyPatch) -> None:
     """After a continuation was refused, all lanes of its connection have forgotten the Response before it."""
 
     def evict(self: Session, lane: str | None, response_id: str | None) -> None:
@@ -123,18 +123,18 @@ def a_steer_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
 
 
 @planted("L14", "L10", "L12", "L8", shapes=CREATE, probes=["a steer"])
-def a_steer_is_lost(patch: MonkeyPatch) -> None:
+def a_steer_is_lost(patch: pytest.MonkeyPatch) -> None:
     """A steer is accepted, and nothing comes of it."""
     patch.setattr(Steering, "successor", lambda self, rollout, stream_id: None)
 
 
 @planted("L10", "L11", "L12", "L2", shapes=CREATE)
-def a_drop_cancels_nothing(patch: MonkeyPatch) -> None:
+def a_drop_cancels_nothing(patch: pytest.MonkeyPatch) -> None:
     """A Response of the create shape goes on when its client's connection is gone."""
     patch.setattr(Lifespan, "abandon", lambda self: None)
 
 
-@hears("L2", "L8", "L14", shapes=CHAINS, probes=["a text cut by the token limit"])
+@hears("L15", "L2", shapes=CHAINS, probes=["a text cut by the token limit"])
 def the_token_limit_is_ignored(frame: Frame, line: Line) -> None:
     """max_output_tokens is ignored."""
     frame.pop("max_output_tokens", None)
@@ -198,7 +198,7 @@ def usage_has_no_details(frame: Frame, line: Line) -> None:
 
 
 @planted("L14", shapes=[], probes=["instructions are not handed on"])
-def instructions_are_handed_on(patch: MonkeyPatch) -> None:
+def instructions_are_handed_on(patch: pytest.MonkeyPatch) -> None:
     """A Response that continues another one has its instructions, too."""
     start = Rollout.start
 

@@ -42,7 +42,7 @@ def the_end_overtakes_the_last_item(frame: Frame, line: Line) -> list[Frame] | N
     return [frame, held] if frame["type"] in ENDS else [held, frame]
 
 
-@says("L2", "L12")
+@says("L2", "L9", "L12")
 def the_end_is_late(frame: Frame, line: Line) -> None:
     """The terminal event comes an hour after the last item."""
     if frame["type"] in ENDS:

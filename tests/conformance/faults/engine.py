@@ -1,21 +1,19 @@
 """Faults of the engine: what a server does wrong that no change of its frames shows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import trio
 from attrs import evolve
-from pytest import MonkeyPatch
 
 from engine.core import Engine
 from engine.inbox import Inbox
 from engine.lane import Lanes
-from engine.log import EventLog
 from engine.parking import Slot, Slots
 from engine.rollout import Rollout
 from engine.session import Session
 from engine.stages.pipeline import Stages
-from protocol import events as ev
 from protocol.errors import ProtocolError
 from protocol.items import FunctionCallOutput, Item, OutputOfCall
 from protocol.lifecycle import Phase
@@ -24,7 +22,7 @@ from .base import planted
 
 
 @planted("L5", "L12")
-def the_second_call_is_forgotten(patch: MonkeyPatch) -> None:
+def the_second_call_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """The result of a Response's second call is refused: no such call."""
     find = Slots._slot_for
 
@@ -37,21 +35,21 @@ def the_second_call_is_forgotten(patch: MonkeyPatch) -> None:
 
 
 @planted("L7", "L14")
-def a_result_is_lost(patch: MonkeyPatch) -> None:
+def a_result_is_lost(patch: pytest.MonkeyPatch) -> None:
     """The last result of a turn was acknowledged, and the model never reads it."""
     admit = Rollout._admit
     patch.setattr(Rollout, "_admit", lambda self, results: admit(self, results[:-1]))
 
 
 @planted("L7", "L14")
-def results_change_their_order(patch: MonkeyPatch) -> None:
+def results_change_their_order(patch: pytest.MonkeyPatch) -> None:
     """The model reads results in the reverse order of their calls."""
     admit = Rollout._admit
     patch.setattr(Rollout, "_admit", lambda self, results: admit(self, tuple(reversed(results))))
 
 
 @planted("L4", "L5", "L7", "L14")
-def the_first_result_resumes(patch: MonkeyPatch) -> None:
+def the_first_result_resumes(patch: pytest.MonkeyPatch) -> None:
     """The Response goes on with the first result, while other calls are open."""
 
     async def wait(self: Slots, call_id: str) -> OutputOfCall:
@@ -74,7 +72,7 @@ def the_first_result_resumes(patch: MonkeyPatch) -> None:
 
 
 @planted("L11")
-def a_task_is_left_behind(patch: MonkeyPatch) -> None:
+def a_task_is_left_behind(patch: pytest.MonkeyPatch) -> None:
     """The task of a Response that has parked never ends."""
     run = Rollout.run
 
@@ -87,7 +85,7 @@ def a_task_is_left_behind(patch: MonkeyPatch) -> None:
 
 
 @planted("L11")
-def an_ended_response_stays(patch: MonkeyPatch) -> None:
+def an_ended_response_stays(patch: pytest.MonkeyPatch) -> None:
     """A Response that has parked is kept among the live ones."""
     retire = Engine._retire
 
@@ -100,7 +98,7 @@ def an_ended_response_stays(patch: MonkeyPatch) -> None:
 
 
 @planted("L5", "L7", "L12")
-def a_conflict_is_accepted(patch: MonkeyPatch) -> None:
+def a_conflict_is_accepted(patch: pytest.MonkeyPatch) -> None:
     """Another result for an answered call is acknowledged, and thrown away."""
     plan = Slots.plan
 
@@ -116,7 +114,7 @@ def a_conflict_is_accepted(patch: MonkeyPatch) -> None:
 
 
 @planted("L6", "L5")
-def half_of_a_frame_is_applied(patch: MonkeyPatch) -> None:
+def half_of_a_frame_is_applied(patch: pytest.MonkeyPatch) -> None:
     """Of a frame that is refused, the results before the wrong one count."""
     plan = Slots.plan
 
@@ -136,27 +134,27 @@ def half_of_a_frame_is_applied(patch: MonkeyPatch) -> None:
 
 
 @planted("L5", "L9", "L12")
-def a_replaced_client_is_obeyed(patch: MonkeyPatch) -> None:
+def a_replaced_client_is_obeyed(patch: pytest.MonkeyPatch) -> None:
     """A client that another one has replaced may still append and cancel."""
     check = Rollout._check_live
     patch.setattr(Rollout, "_check_live", lambda self, _: check(self, None))
 
 
 @planted("L7", "L14")
-def a_message_is_lost(patch: MonkeyPatch) -> None:
+def a_message_is_lost(patch: pytest.MonkeyPatch) -> None:
     """The last user message was acknowledged, and the model never reads it."""
     take = Inbox.take_messages
     patch.setattr(Inbox, "take_messages", lambda self: take(self)[:-1])
 
 
 @planted("L7", "L14", "L12")
-def a_message_is_overtaken_by_the_end(patch: MonkeyPatch) -> None:
+def a_message_is_overtaken_by_the_end(patch: pytest.MonkeyPatch) -> None:
     """A Response ends although an acknowledged message waits."""
     patch.setattr(Inbox, "has_messages", property(lambda self: False))
 
 
 @planted("L13")
-def responses_of_a_lane_overlap(patch: MonkeyPatch) -> None:
+def responses_of_a_lane_overlap(patch: pytest.MonkeyPatch) -> None:
     """A create begins while its lane's Response is live."""
 
     def submit(self: Lanes[Any], stream_id: str | None, job: Any) -> None:
@@ -168,7 +166,7 @@ def responses_of_a_lane_overlap(patch: MonkeyPatch) -> None:
 
 
 @planted("L14")
-def results_get_a_status(patch: MonkeyPatch) -> None:
+def results_get_a_status(patch: pytest.MonkeyPatch) -> None:
     """Results are kept with a status that nobody sent."""
     screen = Stages.screen
 
@@ -182,7 +180,7 @@ def results_get_a_status(patch: MonkeyPatch) -> None:
 
 
 @planted("L15")
-def a_response_is_billed_twice(patch: MonkeyPatch) -> None:
+def a_response_is_billed_twice(patch: pytest.MonkeyPatch) -> None:
     """Each Response has two rows in the ledger."""
     after = Stages.after
 
@@ -194,7 +192,7 @@ def a_response_is_billed_twice(patch: MonkeyPatch) -> None:
 
 
 @planted("L15")
-def a_cancelled_response_is_not_billed(patch: MonkeyPatch) -> None:
+def a_cancelled_response_is_not_billed(patch: pytest.MonkeyPatch) -> None:
     """A Response that was cancelled has no row."""
     after = Stages.after
 
@@ -206,7 +204,7 @@ def a_cancelled_response_is_not_billed(patch: MonkeyPatch) -> None:
 
 
 @planted("L5", "L12")
-def any_kind_of_output_will_do(patch: MonkeyPatch) -> None:
+def any_kind_of_output_will_do(patch: pytest.MonkeyPatch) -> None:
     """A function_call_output answers a custom tool call as well."""
     find = Slots._slot_for
 
@@ -217,7 +215,7 @@ def any_kind_of_output_will_do(patch: MonkeyPatch) -> None:
 
 
 @planted("L5", "L14", "L7")
-def a_slot_is_filled_twice(patch: MonkeyPatch) -> None:
+def a_slot_is_filled_twice(patch: pytest.MonkeyPatch) -> None:
     """Another result for an answered call takes the place of the first."""
     plan, fill = Slots.plan, Slots.fill
 
@@ -241,7 +239,7 @@ def a_slot_is_filled_twice(patch: MonkeyPatch) -> None:
 
 
 @planted("L5", "L12")
-def a_result_sent_again_is_refused(patch: MonkeyPatch) -> None:
+def a_result_sent_again_is_refused(patch: pytest.MonkeyPatch) -> None:
     """The same result again is a conflict: no call is open."""
     plan = Slots.plan
 
@@ -256,7 +254,7 @@ def a_result_sent_again_is_refused(patch: MonkeyPatch) -> None:
 
 
 @planted("L7", "L14")
-def results_come_in_order_of_arrival(patch: MonkeyPatch) -> None:
+def results_come_in_order_of_arrival(patch: pytest.MonkeyPatch) -> None:
     """The model reads results as they came, not in the order of their calls."""
     fill, admit = Slots.fill, Rollout._admit
 
@@ -274,14 +272,14 @@ def results_come_in_order_of_arrival(patch: MonkeyPatch) -> None:
 
 
 @planted("L7", "L14")
-def messages_change_their_order(patch: MonkeyPatch) -> None:
+def messages_change_their_order(patch: pytest.MonkeyPatch) -> None:
     """The model reads the user's messages in the reverse order of their arrival."""
     take = Inbox.take_messages
     patch.setattr(Inbox, "take_messages", lambda self: tuple(reversed(take(self))))
 
 
 @planted("L9", "L13")
-def a_replaced_client_goes_on_hearing(patch: MonkeyPatch) -> None:
+def a_replaced_client_goes_on_hearing(patch: pytest.MonkeyPatch) -> None:
     """A client that another one has replaced still gets all events."""
     admit = Rollout._admit_controller
 
@@ -293,7 +291,7 @@ def a_replaced_client_goes_on_hearing(patch: MonkeyPatch) -> None:
 
 
 @planted("L10")
-def a_dropped_connection_cancels(patch: MonkeyPatch) -> None:
+def a_dropped_connection_cancels(patch: pytest.MonkeyPatch) -> None:
     """A Response ends with its client's connection."""
     detach = Rollout.detach
 
@@ -306,13 +304,13 @@ def a_dropped_connection_cancels(patch: MonkeyPatch) -> None:
 
 
 @planted("L12")
-def lanes_wait_for_each_other(patch: MonkeyPatch) -> None:
+def lanes_wait_for_each_other(patch: pytest.MonkeyPatch) -> None:
     """A connection has one Response in flight; creates on other lanes wait for it."""
     patch.setattr("engine.lane.IN_FLIGHT", 1)
 
 
 @planted("L10", "L13")
-def a_bad_frame_ends_responses(patch: MonkeyPatch) -> None:
+def a_bad_frame_ends_responses(patch: pytest.MonkeyPatch) -> None:
     """A frame that cannot be read cancels what is live on its connection."""
     refuse = Session._refuse
 
@@ -326,7 +324,7 @@ def a_bad_frame_ends_responses(patch: MonkeyPatch) -> None:
 
 
 @planted("L15")
-def a_row_has_no_tokens(patch: MonkeyPatch) -> None:
+def a_row_has_no_tokens(patch: pytest.MonkeyPatch) -> None:
     """The ledger's rows have no output tokens."""
     after = Stages.after
 
@@ -337,7 +335,7 @@ def a_row_has_no_tokens(patch: MonkeyPatch) -> None:
 
 
 @planted("L14")
-def an_item_is_not_kept(patch: MonkeyPatch) -> None:
+def an_item_is_not_kept(patch: pytest.MonkeyPatch) -> None:
     """The context that is stored lacks the model's last item."""
     after = Stages.after
 

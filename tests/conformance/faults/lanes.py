@@ -9,21 +9,21 @@ ENDS = ("response.completed", "response.incomplete", "response.failed")
 WEBSOCKET = ["append", "create"]
 
 
-@says("L13", shapes=WEBSOCKET)
+@says("L13", "L9", shapes=WEBSOCKET)
 def events_have_no_lane(frame: Frame, line: Line) -> None:
     """Events lack the stream_id of their create."""
     if "sequence_number" in frame:
         frame.pop("stream_id", None)
 
 
-@says("L13", shapes=WEBSOCKET)
+@says("L13", "L9", shapes=WEBSOCKET)
 def only_the_first_event_has_its_lane(frame: Frame, line: Line) -> None:
     """Only response.created has the stream_id."""
     if frame["type"] != "response.created" and "sequence_number" in frame:
         frame.pop("stream_id", None)
 
 
-@says("L13", shapes=WEBSOCKET)
+@says("L13", "L9", shapes=WEBSOCKET)
 def lanes_are_renamed(frame: Frame, line: Line) -> None:
     """stream_id comes back in capital letters."""
     if "sequence_number" in frame and "stream_id" in frame:
@@ -62,7 +62,7 @@ def a_bad_frame_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
     return [] if frame.get("code") in CODES_OF_BAD_FRAMES else None
 
 
-@says("L12", shapes=WEBSOCKET)
+@says("L12", "L13", shapes=WEBSOCKET)
 def a_bad_frame_is_answered_twice(frame: Frame, line: Line) -> list[Frame] | None:
     """Each error is sent twice."""
     return [frame, frame] if frame["type"] == "error" else None

@@ -26,7 +26,7 @@ def a_number_is_skipped(frame: Frame, line: Line) -> None:
         frame["sequence_number"] += line.memory.get(lane, 0)
 
 
-@says("L3")
+@says("L3", "L9")
 def a_number_comes_twice(frame: Frame, line: Line) -> None:
     """An item's end has the number of the event before it, and so on from there."""
     lane = frame.get("stream_id")
@@ -82,7 +82,7 @@ def an_event_is_lost(frame: Frame, line: Line) -> list[Frame] | None:
     return None
 
 
-@says("L3", "L2")
+@says("L3", "L9")
 def an_event_comes_twice(frame: Frame, line: Line) -> list[Frame] | None:
     """The end of each item is sent twice, with the same number."""
     return [frame, frame] if frame["type"] == "response.output_item.done" else None

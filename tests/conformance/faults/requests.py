@@ -1,7 +1,5 @@
 """Faults of the answers over HTTP: heads, streams, what is stored."""
 
-from typing import Any
-
 from protocol.conformance.transport import Frame
 
 from .base import Line, answers, asked, hears, says
@@ -59,12 +57,6 @@ def starting_after_is_ignored(method: str, path: str) -> tuple[str, str]:
 def nothing_is_deleted(method: str, path: str) -> tuple[str, str]:
     """DELETE answers with the Response, and leaves it there."""
     return "GET" if method == "DELETE" else method, path
-
-
-@asked("L14", shapes=[], probes=["what is stored"])
-def input_items_come_in_one_order(method: str, path: str) -> tuple[str, str]:
-    """The order of input_items is ignored."""
-    return method, path.replace("order=asc", "order=desc") if "input_items" in path else path
 
 
 @says("L12", shapes=[], probes=["a poll in the background"])
