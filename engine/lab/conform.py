@@ -72,7 +72,8 @@ def run(options: Options) -> Report:
         hosted=options.memory,
     )
     with Progressing() as progress:
-        report = conform(runner, adapter=adapter, plan=plan, on_progress=progress.show)
+        faster = InMemory(direct=True) if options.memory else None
+        report = conform(runner, adapter=adapter, plan=plan, on_progress=progress.show, faster=faster)
     if options.html is not None:
         options.html.write_text(html(report), encoding="utf-8")
     if options.as_json:

@@ -22,8 +22,8 @@ from .capabilities import Capabilities
 from .record import Recorder, could_break
 from .report import Failure
 from .runner import Runner, plain
-from .sockets import TooManyConnections
 from .show import sayable
+from .sockets import TooManyConnections
 from .story import ConformanceError
 from .transport import Books, Closed, Frame, Refused, Shape, Transport
 

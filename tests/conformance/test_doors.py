@@ -16,7 +16,6 @@ from click.testing import CliRunner
 from engine.cli import main
 from protocol.conformance.doors import adapter_of, is_loopback
 from protocol.conformance.laws import LAWS
-from protocol.conformance.probes import PROBES
 from protocol.conformance.run import CannotCheck
 
 ROOT = Path(__file__).resolve().parents[2]
