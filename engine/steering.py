@@ -107,7 +107,7 @@ class Steering:
             self._say(ev.SteerFailed(rejected, error), number + offset, stream_id)
 
     def _say(self, event: ev.Event, number: int, stream_id: str | None) -> None:
-        self._outbox.tell(seal(encode_event(event), number, lane_suffix(stream_id)))
+        self._outbox.tell_in_turn(seal(encode_event(event), number, lane_suffix(stream_id)), stream_id)
 
 
 def _joined(steers: Sequence[Steer]) -> tuple[Item, ...]:

@@ -51,12 +51,12 @@ async def a_binary_frame(talk: Talk) -> None:
 
 @probe("L12", basis="OpenAI")
 async def the_errors_shape(talk: Talk) -> None:
-    """A request without a model it could serve is refused. On a socket the frame is ``{"type": "error", "status",
+    """A request whose input is a number is refused. On a socket the frame is ``{"type": "error", "status",
     "error": {"type", "code", "message", "param"}}`` (OpenAI, WebSocket mode; Open Responses asks for ``status``); over
     HTTP it is the status, and a JSON body ``{"error": {"message", "type", "param", "code"}}`` (OpenAI, error codes)."""
     client = await talk.client()
-    frame = {**client.opening(say("Hello.")), "model": "no-such-model-anywhere"}
-    refusal = client.must_refuse(await client.ask(frame), ["model_not_found"])
+    frame = {**client.opening(say("Hello.")), "input": 7}
+    refusal = client.must_refuse(await client.ask(frame), ["invalid_type", "invalid_value"])
     talk.need(isinstance(refusal.frame.get("error"), dict), f"the error has no object error: {refusal.frame}")
     missing = [name for name in ("type", "code", "message", "param") if name not in refusal.error]
     talk.need(not missing, f"the error has no {', '.join(missing)}: {refusal.error}")
@@ -72,13 +72,13 @@ async def a_stream_that_is_refused(talk: Talk) -> None:
     """A request for events that is refused is an HTTP error with a JSON body, and no stream: clients look at the status
     first, and some wait for ever in a stream of status 200 that has an error in it."""
     client = await talk.posting()
-    body = {**client.opening(say("Hello.")), "model": "no-such-model-anywhere", "stream": True}
+    body = {**client.opening(say("Hello.")), "input": 7, "stream": True}
     del body["type"]
     exchange = await client.request("POST", "/responses", body)
     answer = await client.read(exchange)
     kind = answer.headers.get("content-type", "")
     talk.need(400 <= answer.status < 500 and "json" in kind, f"answered with {answer.status}, {kind}")
-    talk.check_refusal(Refusal(frame=answer.json, status=answer.status), ["model_not_found"])
+    talk.check_refusal(Refusal(frame=answer.json, status=answer.status), ["invalid_type", "invalid_value"])
 
 
 @probe("L12", basis="ours", shapes=["http"])

@@ -3,7 +3,7 @@
 from ..transport import Frame
 from .base import probe
 from .clients import SocketClient
-from .talk import Talk, Turn, call, quote, say, speak
+from .talk import NotOffered, Talk, Turn, call, quote, say, speak
 from .turn import Refusal
 
 HUGE = 2**53
@@ -158,5 +158,8 @@ async def _joined(talk: Talk, turn: Turn, cursor: int) -> list[Frame]:
     client = await talk.posting()
     exchange = await client.request("GET", f"/responses/{turn.response_id}?stream=true&starting_after={cursor}")
     talk.need(exchange.status == 200, f"starting_after={cursor} was answered with {exchange.status}")
+    if "event-stream" not in exchange.headers.get("content-type", ""):
+        await exchange.drop()
+        raise NotOffered("GET with stream=true is not answered with events")
     rest = await client.events(exchange)
     return list(rest.events) if isinstance(rest, Turn) else [rest.frame]

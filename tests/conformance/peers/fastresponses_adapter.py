@@ -6,12 +6,12 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
 from fastresponses import AdapterError, AgentAdapter, AgentRun, Incomplete, ItemDone, ReasoningDelta, TextDelta, UsageDelta
-from fastresponses.models import CustomItem, FunctionCallItem
+from fastresponses.models import CustomItem, FunctionCallItem, ResponsesRequest
 
 from protocol.conformance.script import Expected, Script
 
@@ -31,16 +31,17 @@ class Programs(AgentAdapter):  # type: ignore[misc]  # fastresponses is not ther
     async def run(self, run: AgentRun) -> AsyncIterator[Any]:
         """The next turn of the program that the context holds."""
         context = [item.model_dump() for item in run.context_items]
+        check(context)
         turn, left = script_of(context).turn(), run.request.max_output_tokens or sys.maxsize
         pause = 1 / pace if (pace := pace_of(context)) else 0.0
         made = 0
-        for event, tokens in (one for item in turn.items for one in _events(item)):
+        for event, tokens in (one for item in _allowed(turn.items, run.request) for one in _events(item)):
             made += tokens
             if made > left:
                 break
             await asyncio.sleep(pause * tokens)
             yield event
-        given = len(json.dumps(context)) // CHARS
+        given = len(json.dumps([run.request.instructions, *context])) // CHARS
         yield UsageDelta(input_tokens=given, output_tokens=min(made, left), total_tokens=given + min(made, left))
         if made > left:
             yield Incomplete("max_output_tokens")
@@ -48,6 +49,29 @@ class Programs(AgentAdapter):  # type: ignore[misc]  # fastresponses is not ther
             raise AdapterError("as asked")
         elif turn.reason not in ("tool_calls", "end"):
             yield Incomplete(turn.reason)
+
+
+def check(context: list[Item]) -> None:
+    """What the adapters that come with fastresponses check, too; raises ``AdapterError``."""
+    waiting: set[str] = set()
+    for item in context:
+        if "output" not in item:
+            waiting |= {item["call_id"]} if "call_id" in item else set()
+        elif item["call_id"] in waiting:
+            waiting.remove(item["call_id"])
+        else:
+            message = f"No tool call with call_id '{item['call_id']}' is awaiting output in this conversation."
+            raise AdapterError(message, type="invalid_request", code="invalid_value", param="input")
+
+
+def _allowed(items: Sequence[Expected], request: ResponsesRequest) -> list[Expected]:
+    """``items`` without calls that the request doesn't want."""
+    most = 0 if request.tool_choice == "none" else 1 if request.parallel_tool_calls is False else sys.maxsize
+    kept: list[Expected] = []
+    for item in items:
+        if item.name is None or sum(one.name is not None for one in kept) < most:
+            kept.append(item)
+    return kept
 
 
 def _events(item: Expected) -> Iterator[tuple[Any, int]]:
