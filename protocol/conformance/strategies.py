@@ -24,8 +24,11 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
-    expanded = [strategy for weight, strategy in choices for _ in range(weight)]
-    return st.sampled_from(range(len(expanded))).flatmap(expanded.__getitem__)
+    return st.one_of(*(strategy.map(_as_it_is) for weight, strategy in choices for _ in range(weight)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def texts() -> st.SearchStrategy[str]:
