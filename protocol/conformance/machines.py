@@ -18,7 +18,7 @@ def why_not(shape: Shape, adapter: Adapter) -> str | None:
     """Why conversations of ``shape`` can't be played; None if they can."""
     if shape == "append" and not adapter.obeys:
         return "its conversations need a model that does what it is told"
-    return "there is no machine for it yet" if shape == "http" else None
+    return None
 
 
 def conversations(

@@ -53,6 +53,7 @@ class Server(pytest.Collector):
             import_module("hypothesis")
         except ModuleNotFoundError:
             raise pytest.UsageError("--responses-url needs hypothesis: pip install 'sostenuto[conform]'") from None
+        import_module(f"{__package__}.doors").adapter_of(self.config.getoption("--responses-adapter"))  # it may have probes
         laws = import_module(f"{__package__}.laws").LAWS
         probes = import_module(f"{__package__}.probes").PROBES
         for kind, names in (("laws", laws), ("probes", probes)):

@@ -81,7 +81,7 @@ class Table:
         are_open: list[bool] = []
 
         async def scene(transport: Transport, books: Books) -> None:
-            recorder = Recorder(transport)
+            recorder = Recorder(transport, next(iter(self.keys), None))
             recorders.append(recorder)
             are_open.append(books.rows("") is not None)
             await machines.play(

@@ -22,6 +22,9 @@ def check_final(link: Link, *, strict: bool = True) -> Wrong | None:
         link.follow()
     except Deviation as deviation:
         return "L8", f"{link.id}: {deviation}"
+    seen = [glimpse for glimpse in link.glimpses if [item for item in link.output if item in glimpse] != list(glimpse)]
+    if seen:  # what a hosted tool is still at may be left out
+        return "L14", f"{link.id} was seen with {seen[0]}, and has put out {link.output}"
     if final.get("previous_response_id") != link.asked.named:
         return "L14", f"{link.id} continues {link.asked.named}, and says {final.get('previous_response_id')}"
     return _check_usage(link, final) or (_check_reuse(link, final) if strict else None) or _check_stages(link, final)
@@ -60,6 +63,25 @@ def _check_stages(link: Link, final: Frame) -> Wrong | None:
     if any(count != 1 for count in runs.values()):
         return "L1", f"{link.id} has run its stages {runs}"
     return None
+
+
+def check_listed(link: Link, items: Sequence[Frame], *, exact: bool = True) -> Wrong | None:
+    """What is wrong with ``items``, listed as the input of ``link``: not ``exact``, they may have what stood before it, too."""
+    sent = [_plain(item) for item in link.asked.input]
+    listed = [_plain(item) for item in items]
+    if len({item.get("id") for item in items}) < len(items):
+        return "L14", f"the input of {link.id} is listed with an id twice"
+    if listed != sent and (exact or listed[len(listed) - len(sent) :] != sent):
+        return "L14", f"the input of {link.id} was {sent}, and is listed as {listed}"
+    return None
+
+
+def _plain(item: Frame) -> Frame:
+    """An item without what a server may fill in."""
+    plain = {key: value for key, value in item.items() if key not in ("id", "status")}
+    if isinstance(plain.get("content"), str):
+        plain["content"] = [{"type": "input_text", "text": plain["content"]}]
+    return plain
 
 
 def check_books(link: Link, books: Books) -> Wrong | None:

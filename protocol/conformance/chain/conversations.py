@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from attrs import evolve
+from attrs import evolve, frozen
 from hypothesis import strategies as st
 
 from ..adapters import Adapter
@@ -13,111 +13,18 @@ from ..strategies import bad_frames, programs, steps, weighted
 from ..transport import Shape
 from . import moves as mv
 
+Moves = list[mv.Move]
 _WRONG: Final[Sequence[mv.Wrong]] = ["missing", "unknown", "again", "conflict", "mismatch", "stale", "renamed"]
 _SAID: Final = ["and?", "go on", "Why? 🎹"]
-
-
-def moves(
-    shape: Shape = "create",
-    *,
-    capabilities: Capabilities = ALL,
-    adapter: Adapter | None = None,
-    clients: int = 3,
-    hosted: bool = False,
-    long_sleeps: bool = True,
-    quick: bool = False,
-) -> st.SearchStrategy[mv.Move]:
-    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
-    by, link, flags = st.integers(0, clients - 1), _links(), st.booleans()
-    seconds = [0.01, 0.2, *([] if quick else [1.0, 5.0]), *([40.0, 4000.0] if long_sleeps and not quick else [])]
-    strange = ["create", *(["cancel"] if capabilities.cancel else []), *(["steer"] if capabilities.steer else [])]
-    said = st.lists(_said(capabilities, adapter), min_size=1, max_size=2)
-    steered = st.builds(mv.Steer, said, link, _owners(clients), _seldom())
-    return weighted(
-        (3, st.just(mv.Settle())),
-        (8, continuations(capabilities=capabilities, adapter=adapter, clients=clients)),
-        (2, creates(capabilities=capabilities, adapter=adapter, clients=clients, hosted=hosted)),
-        (2, st.sampled_from(seconds).map(mv.Sleep)),
-        (1, bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by))),
-        (1, st.builds(mv.Drop, by, flags)),
-        (1, st.builds(mv.Pause, by)),
-        (1, st.builds(mv.Resume, by)),
-        (1, st.builds(mv.Stranger, st.sampled_from(strange), by)),
-        (2 * capabilities.cancel, st.builds(mv.Cancel, link, _owners(clients), flags)),
-        (2 * capabilities.steer, steered),
-    )
-
-
-def creates(
-    *, capabilities: Capabilities = ALL, adapter: Adapter | None = None, clients: int = 3, hosted: bool = False
-) -> st.SearchStrategy[mv.Begin]:
-    """The beginning of a chain."""
-    by, lane = st.integers(0, clients - 1), st.sampled_from([0, 0, 1, 2] if capabilities.lanes else [0])
-    pace = st.sampled_from([None, None, None, 10.0, 200.0])
-    begun = _programs(capabilities, adapter, hosted=hosted)
-    return st.builds(mv.Begin, begun, by, lane, _how(capabilities), pace, st.just(hosted))
-
-
-def continuations(
-    *, capabilities: Capabilities = ALL, adapter: Adapter | None = None, clients: int = 3
-) -> st.SearchStrategy[mv.Go]:
-    """What goes on from a Response."""
-    lane = st.sampled_from([None, None, None, 0, 1, 2] if capabilities.lanes else [None])
-    return st.builds(
-        mv.Go,
-        _links(),
-        _owners(clients),
-        lane,
-        st.integers(0, 3),
-        st.sampled_from([*[None] * 3 * len(_WRONG), *_WRONG]),
-        st.lists(_said(capabilities, adapter), max_size=2),
-        _seldom(),
-        _whole(capabilities, adapter),
-        _how(capabilities),
-    )
-
-
-def scenes(shape: Shape = "create", *, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
-    """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
-    capabilities, adapter = options.get("capabilities", ALL), options.get("adapter")
-    by, link = st.integers(0, clients - 1), _links()
-    one = moves(shape, clients=clients, **options)
-    settle = mv.Settle()
-    program = _programs(capabilities, adapter, hosted=options.get("hosted", False))
-    more: Any = weighted((2, st.just(())), (1, program.map(lambda steps: (steps,))))
-    whole = st.none() if capabilities.chain else _whole(capabilities, adapter)
-    plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=more, whole=whole)
-    answered = plain.map(lambda go: [go, settle])
-    long_chain = st.lists(plain, min_size=2, max_size=4).map(lambda gos: [move for go in gos for move in (go, settle)])
-    in_turn = st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)
-    stalled = st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))
-    gone = st.builds(lambda who, move, other: [mv.Drop(who), move, other, settle], by, one, one)
-    go = continuations(capabilities=capabilities, adapter=adapter, clients=clients)
-    evicted = st.builds(
-        lambda wrong, first, then: [mv.Go(0, wrong=wrong), first, then, settle], st.sampled_from(_WRONG), go, go
-    )
-    forks = st.builds(
-        lambda number, first, other: [evolve(first, link=number), settle, evolve(other, link=number + 1)], link, go, go
-    )
-    slow = st.builds(
-        lambda begin, pause, move, other: [evolve(begin, tokens_per_second=10.0), mv.Sleep(pause), move, other, settle],
-        creates(capabilities=capabilities, adapter=adapter, clients=clients, hosted=options.get("hosted", False)),
-        st.sampled_from([0.05, 0.35, 0.8]),
-        one,
-        one,
-    )
-    single = one.map(lambda move: [move])
-    return weighted(
-        (4, single),
-        (2, answered),
-        (4, long_chain),
-        (1, in_turn),
-        (1, stalled),
-        (1, gone),
-        (1 * capabilities.chain, evicted),
-        (1, forks),
-        (2, slow),
-    )
+_BAD_BODIES: Final = [
+    ("{}", "missing_required_parameter"),
+    ("{", "invalid_json"),
+    ("[]", "invalid_frame"),
+    ('{"model": 7}', "invalid_type"),
+    ('{"model": "m", "input": [{"type": "unheard_of"}]}', "invalid_value"),
+    ('{"model": "m", "input": [{"type": "function_call_output"}]}', "missing_required_parameter"),
+    ('{"model": "m", "input": NaN}', "invalid_json"),
+]
 
 
 def conversations(
@@ -131,59 +38,165 @@ def conversations(
     long_sleeps: bool = True,
     longest: int = 6,
 ) -> st.SearchStrategy[mv.Conversation]:
-    """A conversation that begins with a Response, and has at most ``longest`` scenes."""
-    options: dict[str, Any] = {
-        "capabilities": capabilities,
-        "adapter": adapter,
-        "clients": clients,
-        "quick": quick,
-        "hosted": hosted,
-        "long_sleeps": long_sleeps,
-    }
-    begun = creates(capabilities=capabilities, adapter=adapter, clients=clients, hosted=hosted)
-    first = begun.map(lambda one: evolve(one, by=0, lane=0))
-    scene = scenes(shape, **options)
+    """A conversation that begins with a Response, and has at most ``longest`` scenes.
+
+    What a server does not offer is not in it, nor programs that the adapter can't steer by. ``quick``: where time is real.
+    ``hosted``: the model may call the server's own tool.
+    """
+    only = adapter.programs if adapter is not None else None
+    kinds = _Kinds(shape, capabilities, clients, hosted, quick, long_sleeps and not quick, only)
+    scene = kinds.scenes()
     some = st.sampled_from(range(longest + 1)).flatmap(lambda count: st.lists(scene, min_size=count, max_size=count))
     rest = some.map(lambda found: [move for one in found for move in one])
+    first = kinds.creates().map(lambda one: evolve(one, by=0, lane=0))
     ending = st.sampled_from(["wait", "wait", "cancel"] if capabilities.cancel else ["wait"])
     return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
+
+
+@frozen
+class _Kinds:
+    """Strategies for all that a conversation is made of."""
+
+    shape: Shape
+    offers: Capabilities
+    clients: int
+    hosted: bool
+    quick: bool
+    long_sleeps: bool
+    only: Sequence[Sequence[Step]] | None
+
+    # ---- moves
+
+    def moves(self) -> st.SearchStrategy[mv.Move]:
+        """One move. The weights are such that most conversations get somewhere."""
+        by = st.integers(0, self.clients - 1)
+        seconds = [0.01, 0.2, *([] if self.quick else [1.0, 5.0]), *([40.0, 4000.0] if self.long_sleeps else [])]
+        return weighted(
+            (3, st.just(mv.Settle())),
+            (8, self.continuations()),
+            (2, self.creates()),
+            (2, st.sampled_from(seconds).map(mv.Sleep)),
+            (1, self._bad().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by))),
+            (1, st.builds(mv.Drop, by, st.booleans())),
+            (1, st.builds(mv.Pause, by)),
+            (1, st.builds(mv.Resume, by)),
+            (1, st.builds(mv.Stranger, st.sampled_from(self._strange()), by)),
+            *(self._over_http() if self.shape == "http" else self._on_sockets()),
+        )
+
+    def _on_sockets(self) -> list[tuple[int, st.SearchStrategy[Any]]]:
+        steered = st.builds(mv.Steer, st.lists(self._said(), min_size=1, max_size=2), _links(), self._owners(), _seldom())
+        return [
+            (2 * self.offers.cancel, st.builds(mv.Cancel, _links(), self._owners(), st.booleans())),
+            (2 * self.offers.steer, steered),
+        ]
+
+    def _over_http(self) -> list[tuple[int, st.SearchStrategy[Any]]]:
+        link, by = _links(), self._owners()
+        back = st.none() | st.integers(0, 30)
+        return [
+            (2 * self.offers.background, st.builds(mv.Cancel, link, by)),
+            (2 * self.offers.store, st.builds(mv.Look, link, by)),
+            (2 * (self.offers.store and self.offers.stream), st.builds(mv.Replay, link, by, back, _seldom())),
+            (1 * self.offers.store, st.builds(mv.Pages, link, by, st.integers(1, 3), st.booleans())),
+            (1 * self.offers.store, st.builds(mv.Delete, link, by)),
+            (1, st.builds(mv.Leave, link)),
+        ]
+
+    def _strange(self) -> list[str]:
+        offers = self.offers
+        create = ["create"] if offers.chain else ["cancel"]
+        if self.shape == "http":
+            return [*create, *(["get", "delete", "input_items", "replay", "cancel"] if offers.store else [])]
+        return [*create, *(["cancel"] if offers.cancel else []), *(["steer"] if offers.steer else [])]
+
+    def _bad(self) -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
+        if self.shape == "http":
+            return st.sampled_from(_BAD_BODIES).map(lambda bad: (bad[0], frozenset({bad[1]})))
+        return bad_frames()
+
+    def creates(self) -> st.SearchStrategy[mv.Begin]:
+        """The beginning of a chain."""
+        by, lane = st.integers(0, self.clients - 1), st.sampled_from([0, 0, 1, 2] if self.offers.lanes else [0])
+        pace = st.sampled_from([None, None, None, 10.0, 200.0])
+        return st.builds(mv.Begin, self._programs(), by, lane, self._how(), pace, st.just(self.hosted))
+
+    def continuations(self) -> st.SearchStrategy[mv.Go]:
+        """What goes on from a Response."""
+        whole = ["heard", "bare", "renamed"]
+        return st.builds(
+            mv.Go,
+            _links(),
+            self._owners(),
+            st.sampled_from([None, None, None, 0, 1, 2] if self.offers.lanes else [None]),
+            st.integers(0, 3),
+            st.sampled_from([*[None] * 3 * len(_WRONG), *_WRONG]),
+            st.lists(self._said(), max_size=2),
+            _seldom(),
+            st.sampled_from([*[None] * 5, *whole] if self.offers.chain else whole),
+            self._how(),
+        )
+
+    def scenes(self) -> st.SearchStrategy[Moves]:
+        """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
+        by, one, go, settle = st.integers(0, self.clients - 1), self.moves(), self.continuations(), mv.Settle()
+        said = weighted((2, st.just(())), (1, self._programs().map(lambda steps: (steps,))))
+        plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=said)
+        if not self.offers.chain:
+            plain = plain.map(lambda move: evolve(move, whole="heard"))
+        wrong = st.sampled_from(_WRONG).map(lambda wrong: mv.Go(wrong=wrong))
+        fork = st.builds(
+            lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)], go, go, _links()
+        )
+        return weighted(
+            (4, one.map(lambda move: [move])),
+            (2, plain.map(lambda go: [go, settle])),
+            (4, st.lists(plain, min_size=2, max_size=4).map(lambda gos: [move for go in gos for move in (go, settle)])),
+            (1, st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)),
+            (1, st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))),
+            (1, st.builds(lambda who, move, other: [mv.Drop(who), move, other, settle], by, one, one)),
+            (1, st.builds(lambda spoiled, first, then: [spoiled, first, then, settle], wrong, go, go)),
+            (1, fork),
+            (2, self._slowly(one)),
+        )
+
+    def _slowly(self, one: st.SearchStrategy[mv.Move]) -> st.SearchStrategy[Moves]:
+        """A Response that takes its time, and what is done meanwhile."""
+        slow = self.creates().map(lambda begin: evolve(begin, tokens_per_second=100.0 if self.quick else 10.0))
+        pause = st.sampled_from([0.05, 0.35, 0.8]).map(mv.Sleep)
+        return st.builds(lambda begin, wait, move, other: [begin, wait, move, other, mv.Settle()], slow, pause, one, one)
+
+    # ---- what moves are made of
+
+    def _programs(self) -> st.SearchStrategy[Any]:
+        return programs(hosted=self.hosted, custom=self.offers.custom, among=self.only)
+
+    def _said(self) -> st.SearchStrategy[mv.Said]:
+        if self.only is not None:
+            return self._programs()
+        short = st.lists(steps(custom=self.offers.custom, depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}])
+        return weighted((2, st.sampled_from(_SAID)), (1, short))
+
+    def _how(self) -> st.SearchStrategy[mv.How]:
+        over_http = self.shape == "http"
+        stores = [None, None, True, False, False] if self.offers.store else [None]
+        return st.builds(
+            mv.How,
+            store=st.sampled_from(stores),
+            warm=_seldom() if self.offers.warm_up and not over_http else st.just(False),
+            most=st.sampled_from([None, None, None, None, None, 3, 12, 40] if self.only is None else [None]),
+            stream=st.booleans() if over_http and self.offers.stream else st.just(self.offers.stream),
+            background=_seldom() if over_http and self.offers.background else st.just(False),
+        )
+
+    def _owners(self) -> st.SearchStrategy[int | None]:
+        """Mostly whoever has the Response."""
+        return st.sampled_from([None] * 3 * self.clients + [*range(self.clients)])
 
 
 def _links() -> st.SearchStrategy[int]:
     return st.sampled_from([0, 0, 0, 0, 1, 1, 2, 3, 4])
 
 
-def _owners(clients: int) -> st.SearchStrategy[int | None]:
-    """Mostly whoever has the Response."""
-    return st.sampled_from([None] * 3 * clients + [*range(clients)])
-
-
 def _seldom() -> st.SearchStrategy[bool]:
     return st.sampled_from([False, False, False, True])
-
-
-def _programs(capabilities: Capabilities, adapter: Adapter | None, *, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
-    return programs(hosted=hosted, custom=capabilities.custom, among=adapter.programs if adapter else None)
-
-
-def _whole(capabilities: Capabilities, adapter: Adapter | None) -> st.SearchStrategy[Any]:
-    """Whether to send the whole history. A server that knows a few programs only may know them by their call ids."""
-    forms = ["heard", "bare", *(["renamed"] if adapter is None or adapter.programs is None else [])]
-    return st.sampled_from([*([None] * 4 if capabilities.chain else []), *forms])
-
-
-def _said(capabilities: Capabilities, adapter: Adapter | None) -> st.SearchStrategy[mv.Said]:
-    if adapter is not None and adapter.programs is not None:
-        return _programs(capabilities, adapter)
-    body = st.lists(steps(depth=0, custom=capabilities.custom), max_size=2)
-    program: st.SearchStrategy[list[Step]] = body.map(lambda some: [*some, {"say": "anew"}])
-    return weighted((2, st.sampled_from(_SAID)), (1, program))
-
-
-def _how(capabilities: Capabilities) -> st.SearchStrategy[mv.How]:
-    return st.builds(
-        mv.How,
-        store=st.sampled_from([None, None, True, False, False]),
-        warm=_seldom() if capabilities.warm_up else st.just(False),
-        most=st.sampled_from([None, None, None, None, None, 3, 12, 40]),
-    )

@@ -19,6 +19,7 @@ from ..transport import Books, Closed, Frame, NoBooks, Shape, Socket, Transport
 from . import moves as mv
 from .audit import check_books, check_final
 from .composing import begun, continued, heard
+from .http import HttpMachine
 from .model import Link, Steered
 from .world import Client, Request, World
 
@@ -52,8 +53,8 @@ async def play(
     Client number n has the n-th of ``keys``, counted round: what belongs to one key is a stranger's to the others. What is not in
     ``capabilities`` is not asked of the server when it is audited; which moves there are is the conversation's affair.
     """
-    assert shape == "create"
-    machine = Machine(transport, adapter or Scripted(), capabilities, books or NoBooks(), keys)
+    parts = (transport, adapter or Scripted(), capabilities, books or NoBooks(), keys)
+    machine: Machine | HttpMachine = HttpMachine(*parts) if shape == "http" else Machine(*parts)
     world = machine.world
     try:
         async with trio.open_nursery() as nursery:
@@ -62,7 +63,13 @@ async def play(
                 await machine.play(move)
             await machine.finale(conversation.finale)
             nursery.cancel_scope.cancel()
-        await machine.after()
+        if machine.world.failure is not None:
+            raise machine.world.failure
+        if transport.exact:
+            await transport.settle()
+            left = parts[3].leftovers()
+            if left:
+                raise world.fail("L11", f"left behind: {', '.join(left)}")
     except Exception as error:
         if world.failure is not None and error is not world.failure:
             raise world.failure from None
@@ -85,8 +92,7 @@ class Machine:
         books: Books,
         keys: Sequence[str | None],
     ) -> None:
-        strict = bool(getattr(adapter, "codes", adapter.obeys))
-        self.world = World(strict=strict, obeys=adapter.obeys)
+        self.world = World(strict=adapter.codes, obeys=adapter.obeys)
         self._transport = transport
         self._adapter = adapter
         self._capabilities = capabilities
@@ -336,13 +342,3 @@ class Machine:
             raise self.world.fail("L9", f"the replay of {link.id} ends at {number}")
         if link.fate is not None and link.status != link.fate:
             raise self.world.fail("L10", f"{link.id} was live when its client went; it is {link.status}")
-
-    async def after(self) -> None:
-        """All sockets are closed, all Responses have ended: nothing may be left."""
-        self._raise_failure()
-        if not self._transport.exact:
-            return
-        await self._transport.settle()
-        left = self._books.leftovers()
-        if left:
-            raise self.world.fail("L11", f"left behind: {', '.join(left)}")

@@ -98,6 +98,10 @@ class Link:
     fate: str | None = None
     """How it must have ended, unheard."""
     deleted: bool = False
+    listeners: int = 1
+    """Streams of its events that are read. Without one it may have ended, and nobody knows."""
+    glimpses: list[Sequence[Frame]] = field(factory=list)
+    """Its output, as it was seen while it lived."""
     refused: Collection[str] = ()
     """It has begun, and was to be refused with one of these: it must fail."""
 
@@ -115,6 +119,12 @@ class Link:
     def lives(self) -> bool:
         """Whether it has not ended, and its client is there to hear it end."""
         return self.final is None and not self.dropped
+
+    @property
+    def severed(self) -> bool:
+        """Whether it, or one that it continues, was deleted."""
+        parent = self.asked.parent
+        return self.deleted or (parent is not None and parent.severed)
 
     @property
     def output(self) -> Sequence[Frame]:
@@ -260,8 +270,8 @@ def answers(
     if parent.asked.key != asked.key:
         return frozenset({NOT_FOUND})
     if parent.status is None:
-        return frozenset({CREATED, NOT_FOUND, *PAIRING} if hazy or parent.dropped else {NOT_FOUND})
-    lost = parent not in remembered and (not parent.asked.stored or parent.deleted)
+        return frozenset({CREATED, NOT_FOUND, *PAIRING} if hazy or parent.dropped or not parent.listeners else {NOT_FOUND})
+    lost = parent not in remembered and (not parent.asked.stored or parent.severed)
     if parent.status not in GOES_ON or lost:
         return frozenset({NOT_FOUND})
     return _paired(parent.context, asked.input) | ({NOT_FOUND} if forgetting and not parent.asked.stored else set())

@@ -325,15 +325,19 @@ class World:
         """Its terminal event came: it can be continued, and its lane goes on."""
         if link.refused and link.status != "failed":
             raise self._not_refused(link, f"is {link.status}")
-        wrong = check_final(link, strict=self.strict) if not link.refused else None
-        if wrong is not None:
-            raise self.fail(*wrong)
         if link.status in GOES_ON:
             client.memory[lane] = link
         else:
             self._evict(client, lane, link.asked)
         if link.steers:
             self._steer_on(client, lane, link)
+        self.conclude(link)
+
+    def conclude(self, link: Link) -> None:
+        """It is known how ``link`` has ended."""
+        wrong = check_final(link, strict=self.strict) if not link.refused else None
+        if wrong is not None:
+            raise self.fail(*wrong)
         self._reconsider(link)
 
     # ---- steers

@@ -49,8 +49,8 @@ class Client:
         return evolve(turn, context=(*frame["input"], *turn.items))
 
     async def go_on(self, turn: Turn, *items: Frame, **fields: Any) -> Turn:
-        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before, or has
-        the whole history where none can be named."""
+        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before, or
+        has the whole history where none can be named."""
         script = _read(turn, items)
         after = self._accepted(await self.ask(self.following(turn, *items, **fields)))
         context = (*turn.context, *items, *after.items)
@@ -228,6 +228,10 @@ class Answer:
 class HttpClient(Client):
     """A client that sends POSTs. It asks for events where the server offers them."""
 
+    def __init__(self, notes: Notes, name: str, key: str | None) -> None:
+        super().__init__(notes, name, key)
+        self._exchanges: list[Exchange] = []
+
     async def request(self, method: str, path: str, body: Frame | bytes | None = None) -> Exchange:
         """Send a request; ``path`` stands behind ``/v1``."""
         self.notes.story.did(self.name, f"{method} /v1{path}")
@@ -236,6 +240,7 @@ class HttpClient(Client):
         data = encoded(body).encode() if isinstance(body, dict) else body
         with self.notes.patience(f"{method} {path}"):
             exchange = await self.notes.transport.request(method, path, data, key=self.key)
+        self._exchanges.append(exchange)
         self.notes.story.did(self.name, f"is answered with {exchange.status}")
         return exchange
 
@@ -287,20 +292,23 @@ class HttpClient(Client):
         events: list[Frame] = []
         trace = Trace()
         whole = True
-        try:
-            with self.notes.patience(f"{self.name} reads a stream"):
-                while (event := await exchange.next_event()) is not None and event.data != "[DONE]":
-                    frame = self.parsed(event.data)
-                    if frame.get("type") == "error" and not events:
-                        return Refusal(frame=frame)
-                    events.append(frame)
-                    whole = whole and events[0]["type"] == "response.created" and self.notes.feed(trace, frame)
-        finally:
-            await exchange.drop()
+        with self.notes.patience(f"{self.name} reads a stream"):
+            while (event := await exchange.next_event()) is not None and event.data != "[DONE]":
+                frame = self.parsed(event.data)
+                if frame.get("type") == "error" and not events:
+                    return Refusal(frame=frame)
+                events.append(frame)
+                whole = whole and events[0]["type"] == "response.created" and self.notes.feed(trace, frame)
+        with trio.move_on_after(self.notes.moment):
+            more = event and await exchange.next_event()
+            self.notes.need(more is None, f"behind [DONE] came {more}", "L2")
+        await exchange.drop()
         return turn_of(events)
 
     async def aclose(self) -> None:
-        """Nothing: each request had its own connection."""
+        """Break what is left of connections whose answers were not read to their end."""
+        for exchange in self._exchanges:
+            await exchange.drop()
 
 
 def encoded(frame: Frame) -> str:

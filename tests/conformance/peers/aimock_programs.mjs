@@ -98,8 +98,9 @@ function cut(blocks, most) {
 const FINISH = { max_output_tokens: "length", content_filter: "content_filter" };
 
 const mock = new LLMock({ host: "127.0.0.1", port: Number(process.argv[2] ?? 4010) });
-mock.on({}, async ({ messages, max_tokens: most }) => {
-  const { blocks, reasoning, reason } = turn(stateAfter(messages));
+mock.on({}, async ({ messages, max_tokens: most, tool_choice: choice }) => {
+  const { blocks: all, reasoning, reason } = turn(stateAfter(messages));
+  const blocks = choice === "none" ? all.filter(({ type }) => type === "text") : all;
   if (reason === "fail") return { error: { message: "as asked", type: "server_error" }, status: 500 };
   const [short, kept] = cut(blocks, most ?? Infinity);
   const finishReason = short ? "length" : FINISH[reason];
