@@ -136,7 +136,9 @@ def schema(side: str, url: str) -> None:
 @click.option("--seed", type=int, help="Which conversations; the same seed gives the same. Random if not given.")
 @click.option("--seconds", type=click.FloatRange(min=1), default=600.0, help="Stop after so long.")
 @click.option("--key", "keys", multiple=True, envvar="SOSTENUTO_KEY", help="A bearer key; a second one is a stranger's.")
-@click.option("--adapter", metavar="KIND", help="How the model is steered: scripted, model:NAME, aimock, MODULE:CLASS.")
+@click.option(
+    "--adapter", metavar="KIND", help="How the model is steered: scripted, programs, model:NAME, aimock, MODULE:CLASS."
+)
 @click.option("--without", metavar="NAMES", help="What is not offered, joined by commas: lanes, steer, attach, background, …")
 @click.option("--with", "having", metavar="NAMES", help="What is offered, and need not be asked for.")
 @click.option("--probe", "probes", multiple=True, metavar="NAME", help="One probe only, as often as you like.")

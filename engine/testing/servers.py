@@ -193,10 +193,15 @@ class DirectServer(_TestServer):
 
     async def connect(self, *, key: str | None = None, beta: str | None = None, limit: int | None = None) -> DirectSocket:
         """A socket. Of its Responses ``limit`` bytes wait for it to be read, if given, else the config's."""
-        config = self.services.config
-        tenant = tenant_of(f"Bearer {key}" if key is not None else None, config)
-        shape = SHAPES.get(beta) if beta else None
-        return DirectSocket(self.engine, tenant, limit or config.outbox_bytes, continuation=shape)
+        return direct_socket(self.engine, key, beta, limit)
+
+
+def direct_socket(engine: Engine, key: str | None, beta: str | None, limit: int | None = None) -> DirectSocket:
+    """A client of ``engine`` without network; raises ``ProtocolError`` for a key that it does not know."""
+    config = engine.services.config
+    tenant = tenant_of(f"Bearer {key}" if key is not None else None, config)
+    shape = SHAPES.get(beta) if beta else None
+    return DirectSocket(engine, tenant, limit or config.outbox_bytes, continuation=shape)
 
 
 Result = TypeVar("Result")

@@ -4,8 +4,8 @@ What the kit wants is a program, in the steps that ``script`` knows: say this, c
 to the letter, and what comes is foretold. Of any other the kit checks what needs no foretelling, and of its steps an adapter
 takes what it can: which tools to call. An adapter for a server of yours is a class with these members.
 
-``Scripted`` is for Sostenuto, ``RealModel`` for a model behind any server, ``aimock.Aimock`` for a mock that answers by
-fixtures.
+``Scripted`` is for Sostenuto, ``Programs`` for servers that do the same programs, ``RealModel`` for a model behind any server,
+``aimock.Aimock`` for a mock that answers by fixtures.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,10 @@ from .script import HOSTED, TEMPLATE, Expected, Script, Step, beginning, calls_i
 from .transport import Frame
 
 Program = Sequence[Step]
+
+
+class CannotSteer(Exception):
+    """The server can't be made to do this; the text says why."""
 
 
 class Adapter(Protocol):
@@ -35,13 +39,13 @@ class Adapter(Protocol):
 
     @property
     def programs(self) -> Sequence[Program] | None:
-        """The only programs that this server can be steered by: every user message of a conversation then holds one of them.
-        None: any will do, and messages without a program, too."""
+        """What conversations are made up of: every user message holds one of these programs. None: any will do, and
+        messages without a program, too."""
         ...
 
     def opening(self, steps: Program, *, tokens_per_second: float | None = None) -> Frame:
         """The fields of a create that begins a rollout of ``steps``: ``model``, ``input`` (a list of items), tools and the
-        like. The speed is a wish."""
+        like. The speed is a wish. Raises ``CannotSteer`` for steps that this server can't be made to do."""
         ...
 
     def following(self, script: Script) -> Frame:
@@ -75,6 +79,13 @@ class Scripted:
     def saying(self, steps: Program) -> Frame:
         """A new program."""
         return user(message_of(steps))
+
+
+class Programs(Scripted):
+    """A server of another make, whose model does programs: an agent of yours, or a proxy in front of Sostenuto. What it is
+    asked is the same, and its errors may have any code."""
+
+    codes = False
 
 
 @frozen

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from .adapters import Program, Scripted
+from .adapters import CannotSteer, Program, Programs
 from .script import Expected, Script, beginning, message_of
 from .transport import Frame
 
@@ -42,10 +42,9 @@ PROGRAMS: Final[Sequence[Program]] = (
 """What aimock is steered by."""
 
 
-class Aimock(Scripted):
+class Aimock(Programs):
     """aimock, started with ``fixtures``."""
 
-    codes = False
     programs = PROGRAMS
 
     def __init__(self, model: str = "gpt-5") -> None:
@@ -53,6 +52,8 @@ class Aimock(Scripted):
 
     def opening(self, steps: Program, *, tokens_per_second: float | None = None) -> Frame:  # noqa: ARG002
         """The program alone: its speed is the mock's affair, and would be another text."""
+        if tuple(steps) not in PROGRAMS:
+            raise CannotSteer("there are no fixtures for this program")
         return super().opening(steps)
 
 

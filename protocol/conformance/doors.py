@@ -7,17 +7,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from .adapters import Adapter, RealModel, Scripted
+from .adapters import Adapter, Programs, RealModel, Scripted
 from .aimock import Aimock
 from .run import CannotCheck
 
 
 def adapter_of(name: str | None) -> Adapter | None:
-    """``scripted``, ``model:NAME``, ``aimock``, or ``MODULE:CLASS``; None for None. Raises ``CannotCheck``."""
+    """``scripted``, ``programs``, ``model:NAME``, ``aimock``, or ``MODULE:CLASS``; None for None. Raises ``CannotCheck``."""
     if name is None:
         return None
     kind, _, what = name.partition(":")
-    known: dict[str, type[Adapter]] = {"scripted": Scripted, "aimock": Aimock, "model": RealModel}
+    known: dict[str, type[Adapter]] = {"scripted": Scripted, "programs": Programs, "aimock": Aimock, "model": RealModel}
     if kind not in known:
         return _imported(kind, what)
     if kind == "model" and not what:
@@ -34,7 +34,8 @@ def _imported(module: str, name: str) -> Adapter:
         found = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise CannotCheck(
-            f"no adapter {module}:{name} ({error}); there are scripted, model:NAME, aimock, and MODULE:CLASS for your own"
+            f"no adapter {module}:{name} ({error}); there are scripted, programs, model:NAME, aimock, and "
+            "MODULE:CLASS for your own"
         ) from error
     finally:
         del sys.path[0]

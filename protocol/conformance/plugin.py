@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--responses-examples", type=int, default=100, metavar="N", help="conversations in each shape")
     group.addoption("--responses-seed", type=int, default=0, metavar="SEED", help="which conversations")
     group.addoption("--responses-seconds", type=float, default=600.0, metavar="S", help="stop after so long")
-    group.addoption("--responses-adapter", metavar="KIND", help="scripted, model:NAME, aimock, or MODULE:CLASS")
+    group.addoption("--responses-adapter", metavar="KIND", help="scripted, programs, model:NAME, aimock, or MODULE:CLASS")
     group.addoption("--responses-key", action="append", default=[], metavar="KEY", help="a bearer key")
     group.addoption("--responses-without", default="", metavar="NAMES", help="what is not offered, joined by commas")
     group.addoption("--responses-allow-remote", action="store_true", help="allow hosts that are not this machine")
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test for each law and each probe, behind all others."""
     if config.getoption("--responses-url"):
-        items.extend(Server.from_parent(session, name=MARK).collect())
+        items.extend(Server.from_parent(session, name=MARK, nodeid=MARK).collect())
 
 
 class Server(pytest.Collector):
@@ -53,12 +53,12 @@ class Server(pytest.Collector):
             import_module("hypothesis")
         except ModuleNotFoundError:
             raise pytest.UsageError("--responses-url needs hypothesis: pip install 'sostenuto[conform]'") from None
+        import_module(f"{__package__}.doors").adapter_of(self.config.getoption("--responses-adapter"))  # it may have probes
         laws = import_module(f"{__package__}.laws").LAWS
         probes = import_module(f"{__package__}.probes").PROBES
-        for law in laws:
-            yield LawTest.from_parent(self, name=law, kind="laws")
-        for probe in probes:
-            yield LawTest.from_parent(self, name=probe, kind="probes")
+        for kind, names in (("laws", laws), ("probes", probes)):
+            for name in names:  # without blanks, so that -k can choose it
+                yield LawTest.from_parent(self, name=name.replace(" ", "_"), kind=kind, subject=name)
 
     @cached_property
     def report(self) -> "Report":
@@ -79,7 +79,7 @@ class Server(pytest.Collector):
         plan = run.Plan(
             shapes=option("--responses-shape") or run.Plan().shapes,
             examples=option("--responses-examples") if any(item.kind == "laws" for item in chosen) else 0,
-            probes=[item.name for item in chosen if item.kind == "probes"],
+            probes=[item.subject for item in chosen if item.kind == "probes"],
             seed=option("--responses-seed"),
             seconds=option("--responses-seconds"),
             without=doors.names(option("--responses-without")),
@@ -91,20 +91,21 @@ class Server(pytest.Collector):
 class LawTest(pytest.Item):
     """One law, or one probe."""
 
-    def __init__(self, *, kind: str, **options: Any) -> None:
+    def __init__(self, *, kind: str, subject: str, **options: Any) -> None:
         super().__init__(**options)
         self.kind = kind
+        self.subject = subject
         self.add_marker(MARK)
 
     def runtest(self) -> None:
         """Raises what is wrong."""
         server = self.parent
         assert isinstance(server, Server)
-        finding: Finding = getattr(server.report, self.kind)[self.name]
+        finding: Finding = getattr(server.report, self.kind)[self.subject]
         if finding.status == "not offered":
             pytest.skip(finding.message)
         if finding.status == "broken":
-            raise Broken(self.name, finding)
+            raise Broken(self.subject, finding)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ARG002
         """What is wrong, as a conversation."""
@@ -115,7 +116,7 @@ class LawTest(pytest.Item):
 
     def reportinfo(self) -> tuple[str, int | None, str]:
         """As it is listed."""
-        return str(self.config.getoption("--responses-url")), None, f"{self.kind}: {self.name}"
+        return str(self.config.getoption("--responses-url")), None, f"{self.kind}: {self.subject}"
 
 
 class Broken(AssertionError):

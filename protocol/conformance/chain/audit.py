@@ -11,9 +11,11 @@ Wrong = tuple[str, str]
 """A law, and how it was broken."""
 
 
-def check_final(link: Link) -> Wrong | None:
-    """What is wrong with a Response as it has ended."""
+def check_final(link: Link, *, strict: bool = True) -> Wrong | None:
+    """What is wrong with a Response as it has ended; ``strict`` if it is one of ours."""
     final = link.final or {}
+    if link.status == "failed" and not strict:
+        return None if link.was_to_fail else ("L8", f"{link.id} has failed: {final.get('error')}")
     if link.status == "cancelled" and not (link.cancels or link.dropped):
         return "L10", f"{link.id} is cancelled, and nobody did"
     try:
@@ -25,7 +27,7 @@ def check_final(link: Link) -> Wrong | None:
         return "L14", f"{link.id} was seen with {seen[0]}, and has put out {link.output}"
     if final.get("previous_response_id") != link.asked.named:
         return "L14", f"{link.id} continues {link.asked.named}, and says {final.get('previous_response_id')}"
-    return _check_usage(link, final) or _check_stages(link, final)
+    return _check_usage(link, final) or (_check_reuse(link, final) if strict else None) or _check_stages(link, final)
 
 
 def _check_usage(link: Link, final: Frame) -> Wrong | None:
@@ -43,6 +45,12 @@ def _check_usage(link: Link, final: Frame) -> Wrong | None:
     before = ((parent.final if parent is not None else None) or {}).get("usage") or {}
     if before and given < before.get("input_tokens", 0):
         return "L15", f"{link.id} has read {given} tokens, the Response before it {before['input_tokens']}"
+    return None
+
+
+def _check_reuse(link: Link, final: Frame) -> Wrong | None:
+    usage, parent = final["usage"], link.asked.parent
+    before = ((parent.final if parent is not None else None) or {}).get("usage") or {}
     cached = (usage.get("input_tokens_details") or {}).get("cached_tokens", 0)
     if link.obeys and link.asked.remembered and before and cached < before["input_tokens"]:
         return "L1", f"{link.id} has reused {cached} tokens of {before['input_tokens']} that the connection remembers"

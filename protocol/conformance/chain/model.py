@@ -103,11 +103,18 @@ class Link:
     """Streams of its events that are read. Without one it may have ended, and nobody knows."""
     glimpses: list[Sequence[Frame]] = field(factory=list)
     """Its output, as it was seen while it lived."""
+    refused: Collection[str] = ()
+    """It has begun, and was to be refused with one of these: it must fail."""
 
     @property
     def status(self) -> str | None:
         """How it has ended, as far as is known."""
         return self.final["status"] if self.final is not None else self.fate
+
+    @property
+    def was_to_fail(self) -> bool:
+        """Whether its program says so, or may."""
+        return self.begins is None or self.begins.turn().reason == "fail"
 
     @property
     def lives(self) -> bool:
@@ -166,7 +173,7 @@ class Link:
             turn = script.turn()
             came = self._came(turn, at)
             at += len(came)
-            if len(came) < len(turn.items) or any(map(_is_cut, came)):
+            if len(came) < len(turn.items) or (any(map(_is_cut, came)) and not self._cut_at_the_end(turn, came)):
                 return self._stopped(script, came, turn)
             calls = tuple(item for item in came if _is_call(item))
             hosted = calls and turn.reason == "tool_calls" and all(item["type"] == HOSTED_CALL for item in calls)
@@ -180,6 +187,10 @@ class Link:
             if not matches(expected, item, cut=_is_cut(item)):
                 raise Deviation(f"item {number}: expected {expected}, got {_shown(item)}")
         return came
+
+    def _cut_at_the_end(self, turn: Turn, came: Sequence[Frame]) -> bool:
+        """Whether all was said, and the model stopped in the last item as it should: some call that incomplete."""
+        return turn.reason == self._why and all(map(matches, turn.items, came))
 
     def _stopped(self, script: Script, came: Sequence[Frame], turn: Turn) -> End:
         """It has not sampled all of ``turn``."""
@@ -243,13 +254,18 @@ class Steered:
     said: list[str]
 
 
-def answers(asked: Asked, remembered: Collection[Link], *, hazy: bool, forgetting: bool = False) -> frozenset[str]:
+def answers(
+    asked: Asked, remembered: Collection[Link], *, hazy: bool, forgetting: bool = False, strict: bool = True
+) -> frozenset[str]:
     """What may be answered to a create that comes now: ``created``, or the code of an error.
 
     ``remembered`` are the Responses that the connection holds in memory; ``forgetting``: perhaps not the parent any more.
-    ``hazy``: more may have happened than is known.
+    ``hazy``: more may have happened than is known. Servers that are not ours (``strict``) may remember more than they must,
+    and go on from what has failed; and of outputs only that each call needs one, and each one a call, is known to all.
     """
     parent = asked.parent
+    if not strict:
+        return _may_be_answered(asked)
     if parent is None:
         return _paired([], asked.input) if asked.named is None else frozenset({NOT_FOUND})
     if parent.asked.key != asked.key:
@@ -260,6 +276,17 @@ def answers(asked: Asked, remembered: Collection[Link], *, hazy: bool, forgettin
     if parent.status not in GOES_ON or lost:
         return frozenset({NOT_FOUND})
     return _paired(parent.context, asked.input) | ({NOT_FOUND} if forgetting and not parent.asked.stored else set())
+
+
+def _may_be_answered(asked: Asked) -> frozenset[str]:
+    """By a server that is not ours."""
+    parent = asked.parent
+    if (parent is None and asked.named is not None) or (parent is not None and parent.asked.key != asked.key):
+        return frozenset({NOT_FOUND})
+    codes = _paired(parent.context if parent is not None else [], asked.input)
+    told = parent is None or (parent.status in GOES_ON and parent.asked.stored and not parent.deleted)
+    must = codes & {"tool_output_missing", "tool_call_not_found"} and told
+    return codes if must or (told and codes == {CREATED}) else codes | {CREATED, NOT_FOUND}
 
 
 def _paired(context: Iterable[Frame], new: Iterable[Frame]) -> frozenset[str]:

@@ -143,7 +143,7 @@ class World:
         remembered = set(client.memory.values())
         parent = asked.parent
         forgetting = hazy and parent in remembered and parent is not None and self._may_forget(client, parent)
-        return answers(asked, remembered, hazy=hazy, forgetting=forgetting)
+        return answers(asked, remembered, hazy=hazy, forgetting=forgetting, strict=self.strict)
 
     def _may_forget(self, client: Client, parent: Link) -> bool:
         """Whether something is under way that may make the connection forget ``parent``."""
@@ -222,6 +222,10 @@ class World:
         request = next(iter(fitting), None)
         if request is not None and request.kind == "cancel":
             request = [one for one in fitting if one.kind == "cancel"][-1]  # of several only the first can have been in time
+        live = client.feeds.get(frame.get("stream_id"))
+        if not self.strict and (request is None or request.kind == "create") and live is not None and live.lives:
+            self._broken_off(client, live, frame)
+            return
         if request is None:
             law = (
                 "L14" if code in PAIRING else "L13" if code in ("response_not_found", "previous_response_not_found") else "L12"
@@ -230,6 +234,11 @@ class World:
         client.pending.remove(request)
         if request.asked is not None:
             self._refused(client, request.lane, request.asked)
+
+    def _broken_off(self, client: Client, link: Link, frame: Frame) -> None:
+        """An error ends a Response that has begun, as Open Responses has it on WebSockets, instead of ``response.failed``."""
+        link.final = {"id": link.id, "status": "failed", "output": link.output, "error": frame.get("error")}
+        self._ended(client, link.lane, link)
 
     def _fits(self, request: Request, code: object, frame: Frame) -> bool:
         if request.kind == "create":
@@ -273,11 +282,17 @@ class World:
         request = next(iter(client.creates(lane)), None)
         if request is None or request.asked is None:
             raise self.fail("L13", f"{client.name} got a new Response on lane {lane}, and had not asked")
-        if CREATED not in request.codes:
-            law = "L5" if request.codes & PAIRING else "L13"
-            raise self.fail(law, f"a Response has begun on lane {lane} that was to be refused: {', '.join(request.codes)}")
         client.pending.remove(request)
-        return self.add(client, lane, request.asked, frame)
+        link = self.add(client, lane, request.asked, frame)
+        if CREATED not in request.codes:
+            link.refused = request.codes
+        if link.refused and self.strict:
+            raise self._not_refused(link, "has begun")
+        return link
+
+    def _not_refused(self, link: Link, done: str) -> ConformanceError:
+        law = "L5" if PAIRING & set(link.refused) else "L13"
+        return self.fail(law, f"a Response {done} on lane {link.lane} that was to be refused: {', '.join(link.refused)}")
 
     def add(self, client: Client, lane: str | None, asked: Asked, frame: Frame) -> Link:
         """A Response has begun: it is in ``frame``."""
@@ -308,6 +323,8 @@ class World:
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
+        if link.refused and link.status != "failed":
+            raise self._not_refused(link, f"is {link.status}")
         if link.status in GOES_ON:
             client.memory[lane] = link
         else:
@@ -318,7 +335,7 @@ class World:
 
     def conclude(self, link: Link) -> None:
         """It is known how ``link`` has ended."""
-        wrong = check_final(link)
+        wrong = check_final(link, strict=self.strict) if not link.refused else None
         if wrong is not None:
             raise self.fail(*wrong)
         self._reconsider(link)

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from attrs import frozen
 
-from ..adapters import Adapter
+from ..adapters import Adapter, CannotSteer
 from ..capabilities import ALL, Capabilities
 from ..transport import Closed, Refused, Shape, Transport
 from .talk import NotOffered, Talk
@@ -36,6 +36,10 @@ class Probe:
     subject: str
     """The module that it is in."""
     play: Play
+
+    def basis_in(self, shape: Shape) -> Basis:
+        """As ``basis``: of the append shape nothing is written but by us."""
+        return "ours" if shape == "append" else self.basis
 
 
 PROBES: Final[dict[str, Probe]] = {}
@@ -77,7 +81,9 @@ async def run_probe(
     talk = Talk(transport, shape, adapter, capabilities=capabilities, keys=keys, seconds=seconds)
     talk.law = one.law
     try:
-        await one.play(talk)
+        await _play(one, talk)
+    except CannotSteer as error:
+        raise NotOffered(str(error)) from None
     except Closed:
         raise talk.failure("the server closed the connection", "L12") from None
     except Refused as error:
@@ -85,3 +91,17 @@ async def run_probe(
     finally:
         await talk.aclose()
     return talk
+
+
+async def _play(one: Probe, talk: Talk) -> None:
+    """Of what goes wrong at the same time in several tasks, the first is told. Frames that have not what a probe looks
+    for are the server's mistake."""
+    try:
+        await one.play(talk)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise talk.failure(f"what came is not as it is documented: {error!r}", "L4") from error
+    except BaseExceptionGroup as group:
+        first: BaseException = group
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        raise first from None  # noqa: ASYNC123 - a probe has one verdict

@@ -19,6 +19,8 @@ BETA: Final[Mapping[Shape, str]] = {
     "append": "responses_websockets=2026-02-04",
     "create": "responses_websockets=2026-02-06",
 }
+BESIDE: Final = ("response.steer.failed", "response.steer.pending")
+"""Numbered, but no events of a Response."""
 
 
 class Client:
@@ -42,13 +44,17 @@ class Client:
 
     async def open(self, *steps: Step, behind: Sequence[Frame] = (), **fields: Any) -> Turn:
         """As ``begin``, whatever the model then does."""
-        return self._turn_of(await self.ask(self.opening(*steps, behind=behind, **fields)), steps, fields)
+        frame = self.opening(*steps, behind=behind, **fields)
+        turn = self._turn_of(await self.ask(frame), steps, fields)
+        return evolve(turn, context=(*frame["input"], *turn.items))
 
     async def go_on(self, turn: Turn, *items: Frame, **fields: Any) -> Turn:
-        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before."""
+        """The rollout goes on behind ``turn`` with ``items``: an append, or a create that names the Response before, or
+        has the whole history where none can be named."""
         script = _read(turn, items)
         after = self._accepted(await self.ask(self.following(turn, *items, **fields)))
-        return evolve(after, script=script.turn().after, tools=turn.tools)
+        context = (*turn.context, *items, *after.items)
+        return evolve(after, script=script.turn().after, tools=turn.tools, context=context)
 
     async def refused(
         self, turn: Turn, *items: Frame, codes: Collection[str], documented: bool = False, **fields: Any
@@ -85,12 +91,22 @@ class Client:
         if self.notes.appends:
             return {"type": "response.append", "response_id": turn.response_id, "input": list(items), **fields}
         own = {"tools": list(turn.tools), **self.notes.adapter.following(_read(turn, items))}
-        rest = {"previous_response_id": turn.response_id, "input": list(items)}
+        rest: Frame = {"previous_response_id": turn.response_id, "input": list(items)}
+        if not self.notes.capabilities.chain:
+            rest = {"input": [*turn.context, *items]}
         return {"type": "response.create", **own, **rest, **fields}
 
     async def ask(self, frame: Frame | str) -> Turn | Refusal:
         """Send ``frame``, or a text that may be none, and hear what comes of it."""
         raise NotImplementedError
+
+    def sent(self, frame: Frame) -> Frame:
+        """``frame`` as it is sent."""
+        return frame
+
+    def size_of(self, frame: Frame) -> int:
+        """Of the message that ``frame`` is sent as, in bytes."""
+        return len(encoded(self.sent(frame)).encode())
 
     async def aclose(self) -> None:
         """Go away."""
@@ -148,7 +164,7 @@ class SocketClient(Client):
         elif frame.get("type") == "response.attach.accepted":
             self._traces[lane] = None
         trace = self._traces.get(lane)
-        if trace is not None and not self.notes.feed(trace, frame):
+        if trace is not None and frame.get("type") not in BESIDE and not self.notes.feed(trace, frame):
             self._traces[lane] = None
         return frame
 
@@ -212,6 +228,10 @@ class Answer:
 class HttpClient(Client):
     """A client that sends POSTs. It asks for events where the server offers them."""
 
+    def __init__(self, notes: Notes, name: str, key: str | None) -> None:
+        super().__init__(notes, name, key)
+        self._exchanges: list[Exchange] = []
+
     async def request(self, method: str, path: str, body: Frame | bytes | None = None) -> Exchange:
         """Send a request; ``path`` stands behind ``/v1``."""
         self.notes.story.did(self.name, f"{method} /v1{path}")
@@ -220,6 +240,7 @@ class HttpClient(Client):
         data = encoded(body).encode() if isinstance(body, dict) else body
         with self.notes.patience(f"{method} {path}"):
             exchange = await self.notes.transport.request(method, path, data, key=self.key)
+        self._exchanges.append(exchange)
         self.notes.story.did(self.name, f"is answered with {exchange.status}")
         return exchange
 
@@ -239,14 +260,25 @@ class HttpClient(Client):
         self.notes.need(answer.status == 200, f"GET {path} was answered with {answer.status}")
         return answer.json
 
+    async def until_ended(self, response_id: str, *, gone: bool = False) -> Frame:
+        """Poll a Response until it has ended; it may be ``gone`` altogether."""
+        with self.notes.patience(f"the end of {response_id}"):
+            while True:
+                answer = await self.call("GET", f"/responses/{response_id}")
+                found = answer.status == 200 or (gone and answer.status == 404)
+                self.notes.need(found, f"GET was answered with {answer.status}")
+                if answer.json.get("status") not in ("queued", "in_progress"):
+                    return answer.json
+                await trio.sleep(self.notes.moment)
+
+    def sent(self, frame: Frame) -> Frame:
+        """A body has no ``type``; and asks for events, where they are offered."""
+        events = {"stream": True} if self.notes.capabilities.stream else {}
+        return {**events, **{name: value for name, value in frame.items() if name != "type"}}
+
     async def ask(self, frame: Frame | str) -> Turn | Refusal:
         """POST ``frame``; then its JSON or its events, to the end."""
-        body: Frame | bytes
-        if isinstance(frame, str):
-            body = frame.encode()
-        else:
-            events = {"stream": True} if self.notes.capabilities.stream else {}
-            body = {**events, **{name: value for name, value in frame.items() if name != "type"}}
+        body = frame.encode() if isinstance(frame, str) else self.sent(frame)
         exchange = await self.request("POST", "/responses", body)
         if exchange.status < 400 and "event-stream" in exchange.headers.get("content-type", ""):
             return await self.events(exchange)
@@ -267,10 +299,16 @@ class HttpClient(Client):
                     return Refusal(frame=frame)
                 events.append(frame)
                 whole = whole and events[0]["type"] == "response.created" and self.notes.feed(trace, frame)
+        with trio.move_on_after(self.notes.moment):
+            more = event and await exchange.next_event()
+            self.notes.need(more is None, f"behind [DONE] came {more}", "L2")
+        await exchange.drop()
         return turn_of(events)
 
     async def aclose(self) -> None:
-        """Nothing: each request had its own connection."""
+        """Break what is left of connections whose answers were not read to their end."""
+        for exchange in self._exchanges:
+            await exchange.drop()
 
 
 def encoded(frame: Frame) -> str:

@@ -1,7 +1,5 @@
 """How a Response ends: cut, failed, cancelled, or left alone."""
 
-import trio
-
 from ...events import TERMINAL
 from .base import SOCKETS, probe
 from .clients import SocketClient
@@ -130,8 +128,8 @@ async def cancel_in_the_background(talk: Talk) -> None:
     client = await talk.posting()
     body = client.opening(speak(2000), tokens_per_second=20, background=True, stream=False)
     begun = await client.ask(body)
-    talk.need(isinstance(begun, Turn) and begun.status in ("queued", "in_progress"), "the background Response did not begin")
-    assert isinstance(begun, Turn)
+    if not isinstance(begun, Turn) or begun.status not in ("queued", "in_progress"):
+        raise talk.failure("the background Response did not begin")
     answers = [await client.call("POST", f"/responses/{begun.response_id}/cancel") for _ in range(2)]
     told = [(answer.status, answer.json.get("status")) for answer in answers]
     talk.need(told == [(200, "cancelled")] * 2, f"the cancels were answered with {told}")
@@ -147,17 +145,12 @@ async def a_stream_that_is_dropped(talk: Talk) -> None:
     exchange = await client.request("POST", "/responses", body)
     with talk.patience("the first event"):
         first = await exchange.next_event()
-    assert first is not None
+    if first is None:
+        raise talk.failure("a stream without events", "L2")
     response_id = client.parsed(first.data)["response"]["id"]
     talk.story.did(client.name, "drops its connection")
     await exchange.drop()
-    with talk.patience("the end of a Response whose client is gone"):
-        while True:
-            answer = await client.call("GET", f"/responses/{response_id}")
-            if answer.json.get("status") not in ("in_progress", "queued"):
-                break
-            await trio.sleep(talk.moment)
-    talk.need(answer.status in (200, 404), f"GET was answered with {answer.status}")
+    await client.until_ended(response_id, gone=True)
 
 
 def _need_cut(talk: Talk, turn: Turn) -> None:

@@ -1,8 +1,9 @@
 """Calls and their outputs: which output belongs to which call, and what becomes of calls without one.
 
-OpenAI's guides on function calling and on conversation state ask for an output for each call before the model goes on
-(``No tool output found for function call …``) and for a call before each output (``No tool call found for function call
-output …``), both 400. They say nothing of an output of the wrong kind, or a second one: there the law is ours.
+OpenAI's guides on function calling and on conversation state ask for an output for each call before the model goes on,
+and for a call before each output. Its answers, both 400, are public through those who ran into them: ``No tool output
+found for function call …`` (agentjido/req_llm, 455), ``No tool call found for function call output …``
+(agentjido/req_llm, 426). Of an output of the wrong kind, or a second one, they say nothing: there the law is ours.
 """
 
 from ..sayings import user

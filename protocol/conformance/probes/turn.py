@@ -24,6 +24,8 @@ class Turn:
     script: Script = Script(())
     """What is to be done next, when the outputs are there."""
     tools: Sequence[Frame] = ()
+    context: Sequence[Frame] = ()
+    """All items of the rollout up to here."""
 
     @property
     def status(self) -> str | None:

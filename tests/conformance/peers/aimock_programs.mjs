@@ -82,13 +82,29 @@ function stateAfter(messages) {
   return state;
 }
 
+// As much of the answer as ``most`` tokens are; a call that doesn't fit is left out.
+function cut(blocks, most) {
+  let left = most * 5;
+  const kept = [];
+  for (const block of blocks) {
+    const size = (block.text ?? block.arguments).length;
+    if (size > left) return [true, block.type === "text" ? [...kept, { ...block, text: block.text.slice(0, left) }] : kept];
+    left -= size;
+    kept.push(block);
+  }
+  return [false, kept];
+}
+
 const FINISH = { max_output_tokens: "length", content_filter: "content_filter" };
 
 const mock = new LLMock({ host: "127.0.0.1", port: Number(process.argv[2] ?? 4010) });
-mock.on({}, async ({ messages }) => {
-  const { blocks, reasoning, reason } = turn(stateAfter(messages));
+mock.on({}, async ({ messages, max_tokens: most, tool_choice: choice }) => {
+  const { blocks: all, reasoning, reason } = turn(stateAfter(messages));
+  const blocks = choice === "none" ? all.filter(({ type }) => type === "text") : all;
   if (reason === "fail") return { error: { message: "as asked", type: "server_error" }, status: 500 };
-  return { blocks: blocks.length ? blocks : [{ type: "text", text: "" }], reasoning, finishReason: FINISH[reason] };
+  const [short, kept] = cut(blocks, most ?? Infinity);
+  const finishReason = short ? "length" : FINISH[reason];
+  return { blocks: kept.length ? kept : [{ type: "text", text: "" }], reasoning, finishReason };
 });
 await mock.start();
 console.log(`listening on ${mock.url}/v1`);

@@ -3,19 +3,23 @@
 ``PYTHONPATH=. fastresponses serve tests/conformance/peers/fastresponses_adapter.py:adapter --port 8090``
 """
 
+import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 from uuid import uuid4
 
 from fastresponses import AdapterError, AgentAdapter, AgentRun, Incomplete, ItemDone, ReasoningDelta, TextDelta, UsageDelta
-from fastresponses.models import CustomItem, FunctionCallItem
+from fastresponses.models import CustomItem, FunctionCallItem, ResponsesRequest
 
 from protocol.conformance.script import Expected, Script
 
 Item = dict[str, Any]
 CHARS = 5
-"""How long a delta is."""
+"""Of a token, and so of a delta."""
+LONG = "word " * 400
+"""What is said where only a number of tokens is asked for."""
 
 
 class Programs(AgentAdapter):  # type: ignore[misc]  # fastresponses is not there when types are checked
@@ -27,30 +31,68 @@ class Programs(AgentAdapter):  # type: ignore[misc]  # fastresponses is not ther
     async def run(self, run: AgentRun) -> AsyncIterator[Any]:
         """The next turn of the program that the context holds."""
         context = [item.model_dump() for item in run.context_items]
-        turn = script_of(context).turn()
-        for item in turn.items:
-            for event in _events(item):
-                yield event
-        given, made = len(json.dumps(context)) // 4, sum(1 + len(item.text or "") // 4 for item in turn.items)
-        yield UsageDelta(input_tokens=given, output_tokens=made, total_tokens=given + made)
-        if turn.reason == "fail":
+        check(context)
+        turn, left = script_of(context).turn(), run.request.max_output_tokens or sys.maxsize
+        pause = 1 / pace if (pace := pace_of(context)) else 0.0
+        made = 0
+        for event, tokens in (one for item in _allowed(turn.items, run.request) for one in _events(item)):
+            made += tokens
+            if made > left:
+                break
+            await asyncio.sleep(pause * tokens)
+            yield event
+        given = len(json.dumps([run.request.instructions, *context])) // CHARS
+        yield UsageDelta(input_tokens=given, output_tokens=min(made, left), total_tokens=given + min(made, left))
+        if made > left:
+            yield Incomplete("max_output_tokens")
+        elif turn.reason == "fail":
             raise AdapterError("as asked")
-        if turn.reason not in ("tool_calls", "end"):
+        elif turn.reason not in ("tool_calls", "end"):
             yield Incomplete(turn.reason)
 
 
-def _events(item: Expected) -> Iterator[Any]:
-    text = "word " * 30 if item.text is None else item.text
+def check(context: list[Item]) -> None:
+    """What the adapters that come with fastresponses check, too; raises ``AdapterError``."""
+    waiting: set[str] = set()
+    for item in context:
+        if "output" not in item:
+            waiting |= {item["call_id"]} if "call_id" in item else set()
+        elif item["call_id"] in waiting:
+            waiting.remove(item["call_id"])
+        else:
+            message = f"No tool call with call_id '{item['call_id']}' is awaiting output in this conversation."
+            raise AdapterError(message, type="invalid_request", code="invalid_value", param="input")
+
+
+def _allowed(items: Sequence[Expected], request: ResponsesRequest) -> list[Expected]:
+    """``items`` without calls that the request doesn't want."""
+    most = 0 if request.tool_choice == "none" else 1 if request.parallel_tool_calls is False else sys.maxsize
+    kept: list[Expected] = []
+    for item in items:
+        if item.name is None or sum(one.name is not None for one in kept) < most:
+            kept.append(item)
+    return kept
+
+
+def _events(item: Expected) -> Iterator[tuple[Any, int]]:
+    """The adapter's events, and how many tokens each is. A call is one event, as in the adapters that come with it."""
+    text = LONG if item.text is None else item.text
     call_id = f"call_{uuid4().hex}"
     if item.type == "function_call":
-        yield ItemDone(
-            FunctionCallItem(id=f"fc_{uuid4().hex}", call_id=call_id, name=item.name, arguments=text, status="completed")
-        )
+        call = FunctionCallItem(id=f"fc_{uuid4().hex}", call_id=call_id, name=item.name, arguments=text, status="completed")
+        yield ItemDone(call), 1 + len(text) // CHARS
     elif item.type == "custom_tool_call":
-        yield ItemDone(CustomItem(type=item.type, id=f"ctc_{uuid4().hex}", call_id=call_id, name=item.name, input=text))
+        custom = CustomItem(type=item.type, id=f"ctc_{uuid4().hex}", call_id=call_id, name=item.name, input=text)
+        yield ItemDone(custom), 1 + len(text) // CHARS
     else:
         made = TextDelta if item.type == "message" else ReasoningDelta
-        yield from (made(text[at : at + CHARS]) for at in range(0, len(text), CHARS))
+        yield from ((made(text[at : at + CHARS]), 1) for at in range(0, len(text), CHARS))
+
+
+def pace_of(context: list[Item]) -> float | None:
+    """Tokens a second, if the last program says."""
+    programs = [text for item in context if item.get("role") == "user" and (text := _text(item["content"])).startswith("{")]
+    return json.loads(programs[-1]).get("tokens_per_second") if programs else None
 
 
 def script_of(context: list[Item]) -> Script:
