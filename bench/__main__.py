@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from .conform import conform
 from .parked import parked
 from .post import post
 from .process import pin_client
@@ -20,6 +21,7 @@ BENCHMARKS: Final[dict[str, Callable[[Sizes], Iterator[Row]]]] = {
     "turn": turn,
     "post": post,
     "parked": parked,
+    "conform": conform,
 }
 
 

@@ -10,6 +10,7 @@ from engine import tokens
 from engine.config import Config
 from engine.logs import log_to_stderr
 from engine.models.base import Model
+from engine.models.scripted import ScriptedModel
 from engine.server import Server, port_of
 from engine.services import Services
 
@@ -30,6 +31,7 @@ async def main(options: dict[str, Any]) -> None:
     raise_file_limit()
     tokens.load()
     models: list[Model] = [
+        ScriptedModel(),
         InstantModel(),
         CallModel("call", says_first=False),
         CallModel("turn", says_first=True),

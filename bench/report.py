@@ -22,11 +22,13 @@ class Sizes:
     """Items of the long history."""
     parked: int = 10_000
     """Responses that are parked."""
+    conversations: int = 20
+    """Of the conformance kit, in each of a pair."""
 
 
 FULL: Final = Sizes()
-QUICK: Final = Sizes(deltas=5_000, rounds=5, samples=300, history=10_000, parked=1_000)
-TINY: Final = Sizes(deltas=40, rounds=1, samples=3, history=20, parked=4)
+QUICK: Final = Sizes(deltas=5_000, rounds=5, samples=300, history=10_000, parked=1_000, conversations=10)
+TINY: Final = Sizes(deltas=40, rounds=1, samples=3, history=20, parked=4, conversations=1)
 """Shows that it runs; its figures mean nothing."""
 
 

@@ -123,6 +123,59 @@ def schema(side: str, url: str) -> None:
 
 
 @main.command()
+@click.argument("url", required=False)
+@click.option("--memory", is_flag=True, help="The built-in engine instead, in memory, in virtual time.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    type=click.Choice(["append", "create", "http"]),
+    help="As often as you like; all that are offered if not given.",
+)
+@click.option("--examples", type=click.IntRange(min=0), default=100, help="Conversations in each shape.")
+@click.option("--seed", type=int, help="Which conversations; the same seed gives the same. Random if not given.")
+@click.option("--seconds", type=click.FloatRange(min=1), default=600.0, help="Stop after so long.")
+@click.option("--key", "keys", multiple=True, envvar="SOSTENUTO_KEY", help="A bearer key; a second one is a stranger's.")
+@click.option(
+    "--adapter", metavar="KIND", help="How the model is steered: scripted, programs, model:NAME, aimock, MODULE:CLASS."
+)
+@click.option("--without", metavar="NAMES", help="What is not offered, joined by commas: lanes, steer, attach, background, …")
+@click.option("--with", "having", metavar="NAMES", help="What is offered, and need not be asked for.")
+@click.option("--probe", "probes", multiple=True, metavar="NAME", help="One probe only, as often as you like.")
+@click.option("--no-probes", is_flag=True, help="Conversations only.")
+@click.option("--probes-only", is_flag=True, help="No conversations.")
+@click.option("--connections", type=click.IntRange(min=4), default=16, help="The most that are open at once.")
+@click.option("--quiet", type=click.FloatRange(min=0, min_open=True), default=0.05, help="Seconds of silence that end a turn.")
+@click.option("--allow-remote", is_flag=True, help="Allow hosts that are not this machine.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON, and nothing else.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write the report to this file, too.")
+@click.pass_context
+def conform(context: click.Context, /, **options: Any) -> None:
+    """Hold a server of the Responses API against the laws of the protocol, whoever wrote it.
+
+    Asks what it offers, plays the probes (fixed conversations, for what users have reported), then conversations that are
+    made up at random; each failure is shown as the shortest conversation found. Ends with status 0 if there is none, 1 if
+    there is one, 2 if nothing could be tried. See docs/conformance.md.
+    """
+    try:
+        from protocol.conformance.run import CannotCheck
+
+        from .lab import conform as lab
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is missing: pip install 'sostenuto[conform]'")
+    try:
+        report = lab.run(lab.Options(**options))
+    except (CannotCheck, ValueError, OSError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        context.exit(INTERRUPTED)
+    if report.interrupted:
+        context.exit(INTERRUPTED)
+    if report.broken:
+        context.exit(1)
+
+
+@main.command()
 @click.option("--seed", default=0, help="Which bug is planted; each takes the agent another path.")
 @click.option(
     "--tokens-per-second",

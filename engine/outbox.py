@@ -52,7 +52,7 @@ class Outbox:
     def __init__(self, wire: Wire, limit: int) -> None:
         self._wire = wire
         self._limit = limit
-        self._behind: dict[str | None, deque[Subscription]] = {}
+        self._behind: dict[str | None, deque[Subscription | _Note]] = {}
         self._lot = trio.lowlevel.ParkingLot()
         self._unread = 0
         self.closed = False
@@ -85,6 +85,15 @@ class Outbox:
             self._unread += len(frame)
         self.put(frame)
         self.flush()
+
+    def tell_in_turn(self, frame: bytes, stream_id: str | None) -> None:
+        """As ``tell``, but behind what is still to be said on the lane: else nobody could know what is answered."""
+        queue = self._behind.get(stream_id)
+        if queue is None:
+            self.tell(frame)
+        elif not self.closed:
+            self._unread += len(frame)
+            queue.append(_Note(self, frame))
 
     def flush(self) -> None:
         """Send what was put. Whoever puts, flushes before it waits for something."""
@@ -121,6 +130,23 @@ class Outbox:
         """Wait until there is room, or the socket is gone. Cancellation leaves nothing behind."""
         while not self.closed and not self.has_room:
             await self._lot.park()
+
+
+class _Note:
+    """A frame of no log that waits for its turn on its lane."""
+
+    __slots__ = ("_frame", "_outbox")
+
+    def __init__(self, outbox: Outbox, frame: bytes) -> None:
+        self._outbox = outbox
+        self._frame = frame
+
+    def catch_up(self) -> bool:
+        """Hand it on, if there is room."""
+        if self._outbox.has_room:
+            self._outbox.put(self._frame)
+            return True
+        return False
 
 
 class Subscription:

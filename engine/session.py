@@ -159,7 +159,7 @@ class Session:
         message = (
             f"Responses websocket connection limit reached ({minutes} minutes). Create a new websocket connection to continue."
         )
-        self._tell(ProtocolError("websocket_connection_limit_reached", message))
+        self._outbox.tell(encode(ErrorEvent(ProtocolError("websocket_connection_limit_reached", message)).to_wire()))
         return True
 
     def close(self) -> None:
@@ -267,12 +267,13 @@ class Session:
     def refused(self, request: CreateRequest, error: ProtocolError) -> None:
         """A create was refused: its lane goes on."""
         self._evict(request.stream_id, request.previous_response_id)
-        self._tell(error, stream_id=request.stream_id)
+        self._outbox.tell_in_turn(encode(ErrorEvent(error, None, request.stream_id).to_wire()), request.stream_id)
         self._lanes.done(request.stream_id)
 
     def created(self, request: CreateRequest, rollout: Rollout) -> None:
         """A create's Response begins: this socket is the client that it answers to."""
         self._prune()
+        self._steering.begun(request)
         subscription = self._subscription(rollout, request.stream_id)
         epoch = rollout.attach(subscription)
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, request.stream_id)
@@ -316,9 +317,6 @@ class Session:
         ended = [one for one in self._attachments.values() if not one.rollout.live and one.subscription.caught_up]
         for attachment in ended:
             del self._attachments[attachment.rollout.id]
-
-    def _tell(self, error: ProtocolError, response_id: str | None = None, stream_id: str | None = None) -> None:
-        self._outbox.tell(encode(ErrorEvent(error, response_id, stream_id).to_wire()))
 
     def _refuse(self, error: ProtocolError, frame: Any) -> None:
         """Answer a frame with ``error``, and say which frame is meant, as far as it could be read."""

@@ -45,7 +45,9 @@ class Steering:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[str, list[Steer]] = {}
-        """By the id of the Response that they were sent to."""
+        """By the id of the Response that they were sent to, while it is live."""
+        self._pending: dict[str, list[Steer]] = {}
+        """By its id, when it has ended on calls of the client's."""
 
     def accept(self, request: SteerRequest, rollout: Rollout | None, steer_id: str) -> None:
         """Queue a steer, and say so; raises ``Refused``."""
@@ -80,6 +82,7 @@ class Steering:
             self._fail(self._waiting.pop(rollout.id), rollout.id, number, stream_id)
             return None
         if previous.history.open:
+            self._pending[rollout.id] = self._waiting.pop(rollout.id)
             stubs = rollout.unanswered
             for offset, steer in enumerate(steers):
                 info = ev.SteerInfo(steer.id, rollout.id)
@@ -89,9 +92,13 @@ class Steering:
         return evolve(rollout.request, previous_response_id=rollout.id, input=items, idempotency_key=None, generate=None)
 
     def prepended(self, request: CreateRequest) -> CreateRequest:
-        """A client's create, with the steers that wait for it before its own input."""
-        steers = self._waiting.pop(request.previous_response_id or "", None)
+        """A client's create, with the steers that wait for it before its own input. They wait on until it has ``begun``."""
+        steers = self._pending.get(request.previous_response_id or "")
         return evolve(request, input=(*_joined(steers), *input_items(request))) if steers else request
+
+    def begun(self, request: CreateRequest) -> None:
+        """A create was not refused: what waited for it is in its Response."""
+        self._pending.pop(request.previous_response_id or "", None)
 
     def _fail(self, steers: Sequence[Steer], response_id: str, number: int, stream_id: str | None) -> None:
         error = ev.SteerError("successor_creation_failed", "the Response ended so that nothing can continue it")
@@ -100,7 +107,7 @@ class Steering:
             self._say(ev.SteerFailed(rejected, error), number + offset, stream_id)
 
     def _say(self, event: ev.Event, number: int, stream_id: str | None) -> None:
-        self._outbox.tell(seal(encode_event(event), number, lane_suffix(stream_id)))
+        self._outbox.tell_in_turn(seal(encode_event(event), number, lane_suffix(stream_id)), stream_id)
 
 
 def _joined(steers: Sequence[Steer]) -> tuple[Item, ...]:

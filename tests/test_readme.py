@@ -40,8 +40,8 @@ SECONDS = 120.0
 FIRST_SCREEN_LINES = 45
 
 SHELL_KINDS = ("sh", "console")
-PROGRAMS = {"sostenuto", "python"}
-"""What a command may run. Both mean this interpreter, and this source."""
+PROGRAMS = {"sostenuto": "-m engine.cli", "python": "", "pytest": "-m pytest"}
+"""What a command may run. All mean this interpreter, and this source."""
 GATE_ONLY = re.compile(r"python3? -m venv |\S*pip install |\S*python3? -m pytest\b")
 """Commands that only the gate can run."""
 
@@ -106,19 +106,20 @@ def is_in_gate(command: str) -> bool:
 
 @frozen
 class Shell:
-    """Runs commands in the repository. ``address`` is where a server listens."""
+    """Runs commands in ``cwd``, the repository if not told else. ``address`` is where a server listens."""
 
     folder: Path
     address: str
+    cwd: Path = ROOT
 
     @classmethod
-    def make(cls, folder: Path, address: str = ADDRESS) -> "Shell":
+    def make(cls, folder: Path, address: str = ADDRESS, cwd: Path = ROOT) -> "Shell":
         """With programs for ``PROGRAMS`` in ``folder``."""
-        for name, module in (("sostenuto", " -m engine.cli"), ("python", "")):
+        for name, options in PROGRAMS.items():
             program = folder / name
-            program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)}{module} "$@"\n', encoding="utf-8")
+            program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {options} "$@"\n', encoding="utf-8")
             program.chmod(0o755)
-        return cls(folder, address)
+        return cls(folder, address, cwd)
 
     def popen(self, command: str) -> "subprocess.Popen[str]":
         command = command.replace(".venv/bin/", "").replace(ADDRESS, self.address)
@@ -126,7 +127,7 @@ class Shell:
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "120"}
         return subprocess.Popen(
             ["bash", "-c", command],
-            cwd=ROOT,
+            cwd=self.cwd,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -158,7 +159,7 @@ class Shell:
             line = process.stdout.readline()
             found = re.match(r"listening on http://(\S+)/v1", line)
             assert found, f"{command}\nprinted {line!r}: {process.stderr.read() if process.stderr else ''}"
-            yield Shell(self.folder, found[1]), [line.rstrip().replace(found[1], ADDRESS)]
+            yield Shell(self.folder, found[1], self.cwd), [line.rstrip().replace(found[1], ADDRESS)]
             process.send_signal(signal.SIGTERM)
             _, errors = process.communicate(timeout=SECONDS)
             assert process.returncode == 0, errors

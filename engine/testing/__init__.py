@@ -3,12 +3,14 @@
 For tests of this project, and of agents that are built on it. ``hypothesis`` is not needed.
 """
 
-from .clients import ClientSocket, DirectSocket, open_websocket
+from protocol.conformance.sockets import SocketTransport, socket_transport
+from protocol.conformance.streams import ClientSocket, open_websocket
+
+from .clients import DirectSocket
 from .frames import append, calls_in, create, numbered, result, user
 from .models import HANG, Delay, FakeModel, RecordingModel, call, say, stop, think, wait
 from .pipes import PipeStream, pipe_pair
 from .servers import DirectServer, MemoryServer, direct_server, eventually, make_services, memory_server, virtually
-from .sockets import SocketTransport, socket_transport
 from .sweep import Bomb, sweep
 from .tools import FakeSearch
 

@@ -22,6 +22,7 @@ import trio.testing
 from attrs import define, field
 
 from protocol.codec import to_wire
+from protocol.conformance.streams import ClientSocket, HttpExchange, Line, StreamTransport
 from tools.spec import HostedTool
 
 from ..config import Config
@@ -33,7 +34,7 @@ from ..policy import Policy
 from ..server import SHAPES, Server, tenant_of
 from ..services import Services
 from ..store import MemoryStore
-from .clients import ClientSocket, DirectSocket, headers_for, open_websocket
+from .clients import DirectSocket
 from .pipes import CAPACITY, PipeStream, pipe_pair
 
 
@@ -64,11 +65,16 @@ class TestBooks:
         return [row.as_dict() for row in self.ledger.rows if row.response_id == response_id]
 
     def context(self, response_id: str) -> Sequence[dict[str, Any]] | None:
-        """The stored context of an ended Response."""
-        for stored in self.store.all():
-            if stored.response.id == response_id:
-                return [to_wire(item) for item in stored.items]
-        return None
+        """The stored context of an ended Response, with all that came before it; None if that is not all there."""
+        by_id = {stored.response.id: stored for stored in self.store.all()}
+        items: list[dict[str, Any]] = []
+        wanted: str | None = response_id
+        while wanted is not None:
+            if wanted not in by_id:
+                return None
+            items[:0] = [to_wire(item) for item in by_id[wanted].items]
+            wanted = by_id[wanted].previous_id
+        return items
 
     def leftovers(self) -> list[str]:
         """Live Responses, and tasks of the engine."""
@@ -152,9 +158,20 @@ class MemoryServer(_TestServer):
         self.stopped.set()
 
     async def connect(self, *, key: str | None = None, beta: str | None = None, capacity: int | None = None) -> ClientSocket:
-        """A WebSocket; raises ``ConnectionRejected``. ``capacity`` is what each direction of its network buffers."""
-        stream = self.connect_raw(capacity)
-        return await open_websocket(self._nursery, stream, "memory", headers_for(key, beta), stream.reset)
+        """A WebSocket; raises ``Refused`` and ``OSError``. ``capacity`` is what each direction of its network buffers."""
+        return await self._transport(capacity).connect(key=key, beta=beta)
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        key: str | None = None,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> HttpExchange:
+        """Send a request, and read the head of its answer; ``path`` stands behind ``/v1``. Raises ``Closed``."""
+        return await self._transport().request(method, path, body, key=key, headers=headers)
 
     def connect_raw(self, capacity: int | None = None) -> PipeStream:
         """A connection on which nothing was said yet."""
@@ -162,16 +179,29 @@ class MemoryServer(_TestServer):
         self._nursery.start_soon(self.server.serve, theirs)
         return ours
 
+    def _transport(self, capacity: int | None = None) -> StreamTransport:
+        async def dial() -> Line:
+            await trio.lowlevel.checkpoint()
+            stream = self.connect_raw(capacity)
+            return Line(stream, stream.reset)
+
+        return StreamTransport(dial, self._nursery)
+
 
 class DirectServer(_TestServer):
     """An engine without network."""
 
     async def connect(self, *, key: str | None = None, beta: str | None = None, limit: int | None = None) -> DirectSocket:
         """A socket. Of its Responses ``limit`` bytes wait for it to be read, if given, else the config's."""
-        config = self.services.config
-        tenant = tenant_of(f"Bearer {key}" if key is not None else None, config)
-        shape = SHAPES.get(beta) if beta else None
-        return DirectSocket(self.engine, tenant, limit or config.outbox_bytes, continuation=shape)
+        return direct_socket(self.engine, key, beta, limit)
+
+
+def direct_socket(engine: Engine, key: str | None, beta: str | None, limit: int | None = None) -> DirectSocket:
+    """A client of ``engine`` without network; raises ``ProtocolError`` for a key that it does not know."""
+    config = engine.services.config
+    tenant = tenant_of(f"Bearer {key}" if key is not None else None, config)
+    shape = SHAPES.get(beta) if beta else None
+    return DirectSocket(engine, tenant, limit or config.outbox_bytes, continuation=shape)
 
 
 Result = TypeVar("Result")

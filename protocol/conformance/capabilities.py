@@ -22,6 +22,7 @@ class Capabilities:
     cancel: bool = field(default=True, metadata={"is": "response.cancel on a WebSocket"})
     attach: bool = field(default=True, metadata={"is": "joining a live Response's events from a cursor"})
     background: bool = field(default=True, metadata={"is": "background: true"})
+    custom: bool = field(default=True, metadata={"is": "custom tools: custom_tool_call"})
     conversations: bool = field(default=True, metadata={"is": "/v1/conversations"})
 
     def without(self, names: Collection[str]) -> "Capabilities":

@@ -21,3 +21,23 @@ LAWS: Final[Mapping[str, str]] = {
     "L15": "one row: one row in the ledger for each Response, with its usage; usage is there, and adds up",
     "L16": "sizes speak: what is too large gets an error, and loses nothing",
 }
+
+BASIS: Final[Mapping[str, str]] = {
+    "L1": "ours: seen by the counters that Sostenuto puts into a Response",
+    "L2": "OpenAI: the terminal events of streaming",
+    "L3": "OpenAI has `sequence_number`, from 0 on; that none is left out is Open Responses'",
+    "L4": "OpenAI: the events of streaming, and the items that they build",
+    "L5": "OpenAI: a call has one output; what a second one is answered with is ours",
+    "L6": "ours",
+    "L7": "ours",
+    "L8": "ours: checked where the model does what it is told",
+    "L9": "OpenAI: `starting_after`; attaching on a WebSocket is ours",
+    "L10": "OpenAI: `cancelled`; who wins a race is ours",
+    "L11": "ours",
+    "L12": "OpenAI: the shape of errors; that each request is answered is everybody's",
+    "L13": "ours; that keys don't see each other's Responses is everybody's",
+    "L14": "OpenAI: items come back as they were given",
+    "L15": "OpenAI: `usage` and its sums; rows are ours, and seen in memory only",
+    "L16": "ours: limits differ, but what is beyond one is answered",
+}
+"""Where each is written: in OpenAI's documentation, in the specification of Open Responses, or in our own documents only."""

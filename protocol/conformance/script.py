@@ -64,13 +64,30 @@ class Script:
             elif (said := self._said(step)) is not None:
                 items.append(said)
             elif "fail" in step:
-                return self._stop(items, "fail", rest)
-            elif "stop" in step:  # it stands there until a message moves it on
+                return self._stop(items, "fail", (step, *rest))
+            elif "stop" in step:  # it stands there, and at a failure, until a message moves it on
                 reason = "tool_calls" if calls and step["stop"] == "end" else step["stop"]
                 return self._stop(items, reason, (step, *rest))
             if calls and step.get("wait", bool(_calls(step))):
                 return self._stop(items, "tool_calls", rest)
         return self._stop(items, "tool_calls" if calls else "end", rest)
+
+    def past(self, count: int) -> "Script | None":
+        """Where it is when it was cut behind ``count`` items of this turn. None if calls were made that it had not yet waited
+        for: when it sees their results depends on what comes next."""
+        rest, made, loose = self.rest, 0, False
+        while rest and made < count:
+            step, rest = rest[0], rest[1:]
+            if calls := _calls(step):
+                left = calls[count - made :]
+                made += len(calls) - len(left)
+                loose |= step.get("wait") is False
+                rest = ({"calls": left, **({"wait": False} if loose else {})}, *rest) if left else rest
+            elif "if" in step or "repeat" in step:
+                rest = (*_inner(step, self.outputs), *rest)
+            elif self._said(step) is not None:
+                made += 1
+        return None if loose else evolve(self, rest=rest)
 
     def read(self, outputs: Iterable[tuple[str, str]], messages: Iterable[str]) -> "Script":
         """Where it goes on after ``outputs`` (the tool's name and the text of each) and ``messages``."""
@@ -165,6 +182,19 @@ def steps_of(message: str) -> tuple[Step, ...] | None:
     if not message.startswith("{"):
         return None
     return tuple(json.loads(message)["program"])
+
+
+def calls_in(steps: Iterable[Step]) -> list[Step]:
+    """All calls in ``steps``, in whatever branch."""
+    found: list[Step] = []
+    for step in steps:
+        found += [
+            *_calls(step),
+            *calls_in(step.get("then", ())),
+            *calls_in(step.get("else", ())),
+            *calls_in(step.get("steps", ())),
+        ]
+    return found
 
 
 def _calls(step: Step) -> Sequence[Step]:

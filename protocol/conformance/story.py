@@ -74,6 +74,7 @@ class ConformanceError(AssertionError):
     def __init__(self, law: str, message: str, story: Story) -> None:
         super().__init__(f"{law}: {message}\n{story}")
         self.law = law
+        self.message = message
 
 
 def _now() -> float:

@@ -1,7 +1,8 @@
 """Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from hypothesis import strategies as st
 
@@ -21,6 +22,15 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
 )
 
 
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
+    return st.one_of(*(strategy.map(_as_it_is) for weight, strategy in choices for _ in range(weight)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
 def texts() -> st.SearchStrategy[str]:
     """What a model says: words, and characters that are several tokens, or surrogate pairs in JSON."""
     known = [
@@ -37,30 +47,35 @@ def texts() -> st.SearchStrategy[str]:
     return st.sampled_from(known)
 
 
-def calls(*, hosted: bool) -> st.SearchStrategy[Step]:
-    """One call of a client's tool, or of a hosted one."""
+def calls(*, hosted: bool, custom: bool = True) -> st.SearchStrategy[Step]:
+    """One call of a client's function, or custom tool, or of a hosted one."""
     name = st.sampled_from(NAMES)
     arguments = st.sampled_from(["{}", '{"cmd": "ls"}', '{"path":"é/🎹.txt"}', "not json", '{"n": 1.0}'])
     function = st.fixed_dictionaries({"name": name, "arguments": arguments})
-    custom = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
+    text = st.fixed_dictionaries({"name": name, "arguments": arguments, "kind": st.just("custom_tool_call")})
     search = st.just({"name": HOSTED, "arguments": '{"query": "notes"}'})
-    return st.one_of(function, function, custom, *([search] if hosted else []))
+    return st.one_of(function, function, *([text] if custom else []), *([search] if hosted else []))
 
 
-def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
+def askings(*, hosted: bool, custom: bool) -> st.SearchStrategy[Step]:
+    """A step that calls tools."""
+    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
+    some = st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4)
+    several = st.builds(lambda some, wait: {"calls": some, **wait}, some, _wait())
+    return weighted((1, one), (2, several))
+
+
+def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.SearchStrategy[Step]:
     """One step of a program."""
     say = texts().map(lambda text: {"say": text})
     quote = st.sampled_from(["{{output}}", "{{output_of:t0}}", "so: {{output}}!"]).map(lambda text: {"say": text})
-    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted), _wait())
-    several = st.builds(
-        lambda some, wait: {"calls": some, **wait}, st.lists(calls(hosted=hosted), min_size=2, max_size=4), _wait()
-    )
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
-    leaves = st.one_of(say, quote, one, several, several, reason, long, st.just({"wait": True}))
+    asked = askings(hosted=hosted, custom=custom)
+    leaves = weighted((1, say), (1, quote), (3, asked), (1, reason), (1, long), (1, st.just({"wait": True})))
     if depth == 0:
         return leaves
-    inner = st.lists(steps(hosted=hosted, depth=depth - 1), min_size=1, max_size=2)
+    inner = st.lists(steps(hosted=hosted, custom=custom, depth=depth - 1), min_size=1, max_size=2)
     branch = st.builds(
         lambda word, then, other: {"if": {"contains": word}, "then": then, "else": other},
         st.sampled_from(["ok", "returned", "exit"]),
@@ -68,11 +83,26 @@ def steps(*, hosted: bool = False, depth: int = 1) -> st.SearchStrategy[Step]:
         inner,
     )
     again = st.builds(lambda count, body: {"repeat": count, "steps": body}, st.integers(0, 2), inner)
-    return st.one_of(leaves, leaves, leaves, branch, again)
+    return weighted((3, leaves), (1, branch), (1, again))
 
 
-def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
-    """A program that ends in words, or now and then stops or fails."""
+def programs(
+    *, hosted: bool = False, custom: bool = True, among: Sequence[Sequence[Step]] | None = None
+) -> st.SearchStrategy[list[Step]]:
+    """A program that ends in words, or now and then stops or fails. Most of them call tools: there is more to go wrong.
+
+    ``among``: one of these (see ``Adapter.programs``).
+    """
+    return _any_program(hosted=hosted, custom=custom) if among is None else st.sampled_from(among).map(list)
+
+
+@st.composite
+def _any_program(draw: st.DrawFn, /, *, hosted: bool, custom: bool) -> list[Step]:
+    return draw(_programs(hosted=hosted, custom=custom))
+
+
+@cache
+def _programs(*, hosted: bool, custom: bool) -> st.SearchStrategy[list[Step]]:
     last: st.SearchStrategy[Sequence[Step]] = st.sampled_from(
         [[{"say": "Done."}], [{"say": "Done: {{output}}."}], [{"say": "Done."}, {"stop": "end"}]]
     )
@@ -85,7 +115,9 @@ def programs(*, hosted: bool = False) -> st.SearchStrategy[list[Step]]:
         ]
     )
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
-    return st.builds(lambda body, ending: [*body, *ending], st.lists(steps(hosted=hosted), max_size=4), end)
+    body = st.lists(steps(hosted=hosted, custom=custom), max_size=3)
+    asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted, custom=custom), body)
+    return st.builds(lambda body, ending: [*body, *ending], weighted((1, body), (2, asks)), end)
 
 
 def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
@@ -128,7 +160,7 @@ def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
             frozenset({"invalid_json"}),
         )
     )
-    return st.one_of(known, known, cut)
+    return weighted((2, known), (1, cut))
 
 
 def _wait() -> st.SearchStrategy[Step]:

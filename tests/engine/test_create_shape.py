@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 import trio
 
+from engine.config import Config
+from engine.testing import create, direct_server, virtually
+
 from .http_support import CALL, output
 from .socket_support import CREATE, client, serving
 
@@ -186,6 +189,46 @@ async def test_a_steer_waits_for_the_outputs_of_open_calls() -> None:
         await go_on(raw, response, output(call_id, "done"))
         response = (await raw.until("response.completed"))["response"]
         assert response["output"][0]["content"][0]["text"] == "done"
+
+
+async def test_a_steer_outlives_a_create_that_is_refused() -> None:
+    async with serving() as (server, port), client(port, **CREATE) as raw:
+        await raw.create({"call": {"name": "f", "arguments": {"text": "word " * 100}}}, pace=300)
+        first = (await raw.until("response.created"))["response"]["id"]
+        await raw.until("response.function_call_arguments.delta")
+        await steer(raw, first, "and this")
+        await raw.until("response.steer.accepted")
+        await raw.say({"type": "response.create", "model": "scripted", "previous_response_id": first, "stream_id": "b"})
+        assert (await raw.until("error", "b"))["code"] == "previous_response_not_found"  # it is live
+        response = (await raw.until("response.completed"))["response"]
+        await raw.until("response.steer.pending")
+        await go_on(raw, response)
+        assert (await raw.until("error"))["code"] == "tool_output_missing"
+        await go_on(raw, response, output(response["output"][-1]["call_id"]))
+        await raw.until("response.completed")
+        while server.engine.live:
+            await trio.sleep(0.01)
+        _, following = server.services.store.all()
+        assert [item.type for item in following.input] == ["message", "function_call_output"]
+
+
+def test_a_refusal_comes_in_its_turn_on_its_lane() -> None:
+    """Or else nobody could tell which of the creates is refused: a slow reader would hear of it first."""
+
+    async def main() -> None:
+        async with direct_server(config=Config(outbox_bytes=700)) as server:
+            socket = await server.connect()
+            ask: dict[str, Any] = {"continuation": "create", "store": False}
+            await socket.send(create({"say": "one"}, tokens_per_second=10, **ask))
+            first = (await socket.until("response.created"))[-1]["response"]["id"]
+            following = {"type": "response.create", "model": "scripted", "previous_response_id": first, "input": [], **ask}
+            await socket.send(following)
+            await socket.send(following)  # the one before it has taken its place in the connection's memory
+            await trio.sleep(5)
+            kinds = [frame["type"] for frame in await socket.until("error")]
+            assert kinds.index("response.completed") < kinds.index("response.created") < kinds.index("error")
+
+    virtually(main)
 
 
 @pytest.mark.parametrize(

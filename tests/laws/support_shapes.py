@@ -19,9 +19,9 @@ from engine.models.base import CallBegin, Chunk, Model, Plan, Rendered, Sampler
 from engine.stages.rendering import render_calls, render_prompt, render_results
 from engine.store import MemoryStore, Stored
 from engine.testing import DirectServer, DirectSocket, direct_server, make_services, user
-from engine.testing.clients import TERMINAL
 from protocol.client import output_for
 from protocol.codec import encode, parse
+from protocol.events import TERMINAL
 from protocol.items import CALL_CLASSES, OUTPUT_TYPE_OF, FileSearchCall, Item
 
 Json = dict[str, Any]

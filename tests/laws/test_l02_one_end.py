@@ -34,8 +34,8 @@ from engine.testing import (
     virtually,
     wait,
 )
-from engine.testing.clients import TERMINAL
 from protocol.conformance.transport import Closed
+from protocol.events import TERMINAL
 from protocol.grammar import check
 
 SEARCH: dict[str, Any] = {"tools": [{"type": "file_search"}]}

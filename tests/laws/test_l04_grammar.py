@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, MessageEnd, ModelError, Reasoning, Stop, Text
 from engine.testing import FakeModel, FakeSearch, append, calls_in, create, direct_server, numbered, result, virtually
-from engine.testing.clients import TERMINAL
 from engine.testing.profile import examples
 from protocol.conformance.strategies import programs
+from protocol.events import TERMINAL
 from protocol.grammar import check
 
 pieces = st.lists(

@@ -10,9 +10,9 @@ from hypothesis.strategies import DataObject
 
 from engine.config import Config
 from engine.testing import append, calls_in, create, memory_server, numbered, result, user, virtually
-from engine.testing.clients import TERMINAL
 from engine.testing.profile import examples
 from protocol.conformance.strategies import programs
+from protocol.events import TERMINAL
 from protocol.grammar import check_replay
 
 STEPS: list[Any] = [

@@ -27,8 +27,8 @@ from engine.testing import (
     virtually,
     wait,
 )
-from engine.testing.clients import TERMINAL
 from engine.testing.profile import examples
+from protocol.events import TERMINAL
 from protocol.grammar import check
 
 STEPS: list[Any] = [{"call": {"name": "a"}}, {"say": "done: {{output}}"}]

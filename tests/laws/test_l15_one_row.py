@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from engine.config import Config
 from engine.ledger import Row
 from engine.testing import append, calls_in, create, direct_server, make_services, memory_server, result, virtually
-from engine.testing.clients import TERMINAL
 from engine.testing.profile import examples
+from protocol.events import TERMINAL
 
 ENDINGS = ["complete", "length", "filter", "fail", "cancel", "detach", "park", "lifetime", "shutdown", "refused"]
 

@@ -1,15 +1,33 @@
-"""What a client may do in a conversation, as values: the machine plays a list of these.
-
-A move names clients, Responses and calls by number, and each number counts round what there is when the move is played; a
-move that has nothing to work on does nothing. So every list of moves is a conversation, and a shrunk one still is.
-"""
+"""What a client may do in a conversation of the append shape, beside what it may in any: the machine plays a list of these."""
 
 from collections.abc import Sequence
 from typing import Literal
 
 from attrs import frozen
 
+from ..moves import Bad, Drop, Pause, Resume, Settle, Sleep
 from ..script import Step
+
+__all__ = [
+    "Again",
+    "Answer",
+    "Attach",
+    "Bad",
+    "Cancel",
+    "Conversation",
+    "Create",
+    "Drop",
+    "Finish",
+    "Move",
+    "Pause",
+    "Race",
+    "Resume",
+    "Say",
+    "Settle",
+    "Sleep",
+    "Stranger",
+    "Wrong",
+]
 
 
 @frozen
@@ -110,54 +128,11 @@ class Attach:
 
 
 @frozen
-class Drop:
-    """A client's connection breaks; the client comes back as a new one."""
-
-    by: int = 0
-    politely: bool = False
-
-
-@frozen
-class Pause:
-    """A client stops reading."""
-
-    by: int = 0
-
-
-@frozen
-class Resume:
-    """And reads again."""
-
-    by: int = 0
-
-
-@frozen
-class Bad:
-    """A frame that cannot be read."""
-
-    frame: str | bytes
-    codes: frozenset[str]
-    by: int = 0
-
-
-@frozen
 class Stranger:
     """A frame about a Response that there is not."""
 
     kind: Literal["append", "cancel", "finish", "attach"]
     by: int = 0
-
-
-@frozen
-class Sleep:
-    """Let time pass."""
-
-    seconds: float
-
-
-@frozen
-class Settle:
-    """Wait until the server has said all that it has to say."""
 
 
 Move = (
