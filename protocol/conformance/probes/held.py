@@ -70,6 +70,7 @@ async def a_drop_in_the_midst_of_an_answer(talk: Talk) -> None:
     rest = await again.ends()
     numbers = [frame["sequence_number"] for frame in (*seen, *rest)]
     talk.need(numbers == [*range(len(numbers))], f"the numbers are {numbers}")
+    talk.need(rest[-1]["type"] == "response.completed", f"it ended with {rest[-1]['type']}")
 
 
 @probe("L9", basis="ours", shapes=["append"], needs=["attach"])
