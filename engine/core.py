@@ -196,6 +196,9 @@ class Engine:
                 await self._changed.park()
             self._finished.pop(response_id, None)
             self._forget_key(rollout)
+        for other in (*self.live.values(), *(one for _, one in self._finished.values())):
+            if other.tenant == tenant:
+                other.sever(response_id)
         if not await self.services.store.delete(tenant, response_id) and rollout is None:
             raise _unknown(response_id)
 
@@ -206,7 +209,7 @@ class Engine:
     def _recent_previous(self, tenant: str, response_id: str | None) -> Previous | None:
         """A stored Response that ended a while ago: its history is at hand."""
         rollout = self._recent(tenant, response_id or "")
-        return None if rollout is None or rollout.request.store is False else rollout.as_previous()
+        return None if rollout is None or rollout.request.store is False or rollout.severed else rollout.as_previous()
 
     def _recent(self, tenant: str, response_id: str) -> Rollout | None:
         """A Response of ``tenant`` that is live, or has ended a while ago."""
@@ -234,6 +237,7 @@ class Engine:
         for part in reversed(parts):
             begin = len(history.items)
             history.add(part.items)
+            history.of.extend((part.response.id,))
             history.stops.extend(begin + stop for stop in part.stops)
         return history
 

@@ -63,12 +63,14 @@ PromptKey = tuple[str | None, tuple[Tool, ...]]
 class History:
     """The items of a context in order; perhaps the token ids that they were rendered to; and the calls that are open."""
 
-    __slots__ = ("ids", "items", "key", "open", "rendered", "stops", "unread")
+    __slots__ = ("ids", "items", "key", "of", "open", "rendered", "stops", "unread")
 
     def __init__(self) -> None:
         self.items: Grown[Item] = Grown([])
         self.stops: Grown[int] = Grown([])
         """Places in ``items`` where sampling stopped: between the calls of a turn and what answered them."""
+        self.of: Grown[str] = Grown([])
+        """The ids of the Responses that it is made of."""
         self.ids: Grown[int] = Grown(array("I"))
         """What ``key`` and ``items`` were rendered to, while ``rendered``; but for what is ``unread``."""
         self.unread: tuple[FileSearchCall, ...] = ()
@@ -82,6 +84,7 @@ class History:
         """The history of a Response that continues this one's. Costs nothing."""
         child = History()
         child.items, child.stops, child.ids = self.items.snapshot(), self.stops.snapshot(), self.ids.snapshot()
+        child.of = self.of.snapshot()
         child.rendered, child.key, child.open = self.rendered, self.key, dict(self.open)
         child.unread = self.unread
         return child

@@ -80,6 +80,7 @@ class Rollout(Lifespan):
         "_turn_open",
         "_visit",
         "output",
+        "severed",
         "stages",
         "tenant",
     )
@@ -102,6 +103,8 @@ class Rollout(Lifespan):
         ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
         super().__init__(request, shape, services.config)
         self.tenant = tenant
+        self.severed = False
+        """What it continues was deleted: it can't be continued any more."""
         self.stages = Stages(services)
         self._services = services
         self._load = load
@@ -199,6 +202,10 @@ class Rollout(Lifespan):
         self._steered = True
         self.emit(ev.SteerAccepted(info))
         self._flush()
+
+    def sever(self, response_id: str) -> None:
+        """That Response is deleted: if this one continues it, its context is no more."""
+        self.severed |= response_id in self._history.of
 
     def as_previous(self) -> Previous | None:
         """What a Response that continues this one needs; None if it has not ended, or ended so that nothing follows."""
@@ -425,6 +432,7 @@ class Rollout(Lifespan):
         self._times.since = trio.current_time()
         self._prepared = prepared
         self._model, self._history = prepared.model, prepared.history
+        self._history.of.extend((self.id,))
         self._began_at = len(self._history.items) - len(prepared.new)
         self._outside += prepared.new
         self._input_tokens = len(prepared.plan.prompt.ids)

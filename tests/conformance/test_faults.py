@@ -84,9 +84,9 @@ def table() -> str:
     frames, sent = ([getattr(found, what) for found in FOUND.values()] for what in ("frames", "sent"))
     most = max(found.examples for found in FOUND.values())
     lines = [
-        f"{len(FAULTS)} of {len(FAULTS)} faults are found: {len(FOUND)} by conversations, after {most} at most; the shortest "
-        f"conversation that shows a fault has {median(frames):g} frames in the median, {median(sent):g} of them the client's. The "
-        f"other {len(FAULTS) - len(FOUND)} are found by a probe that is about just that.",
+        f"{len(FAULTS)} of {len(FAULTS)} faults are found: {len(FOUND)} by conversations, after {most} at most, the other "
+        f"{len(FAULTS) - len(FOUND)} by a probe that is about just that. The shortest conversation that shows a fault has "
+        f"{median(frames):g} frames in the median, {median(sent):g} of them the client's.",
         "",
         f"| {' | '.join(HEAD)} |",
         "|---|---|---|---|--:|--:|--:|",

@@ -538,8 +538,9 @@ async def test_a_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
         assert whole["input_tokens"] > last["usage"]["input_tokens"] + last["usage"]["output_tokens"]
 
 
-async def test_what_continues_a_deleted_response_is_lost_with_it() -> None:
-    async with served(**COLD) as it, it.client() as http:
+@pytest.mark.parametrize("config", [{}, COLD], ids=["held", "from the store"])
+async def test_what_continues_a_deleted_response_is_lost_with_it(config: Json) -> None:
+    async with served(**config) as it, it.client() as http:
         first = await create(http, CALL, {"say": "End."})
         second = ok(await go_on(http, first, output(first["output"][0]["call_id"])))
         ok(await http.delete(f"responses/{first['id']}"))

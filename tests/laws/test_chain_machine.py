@@ -57,3 +57,24 @@ def test_chain_machine_over_a_narrow_network(conversation: Conversation) -> None
             await play(conversation, server, books=server, keys=KEYS)
 
     virtually(main)
+
+
+@examples(80, big=True)
+@given(conversations("http", hosted=True))
+def test_chain_machine_over_http(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with memory_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            await play(conversation, server, shape="http", books=server, keys=KEYS)
+
+    virtually(main)
+
+
+@examples(30, big=True)
+@given(conversations("http", hosted=True))
+def test_chain_machine_over_http_on_a_narrow_network(conversation: Conversation) -> None:
+    async def main() -> None:
+        async with memory_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            server.capacity = 500
+            await play(conversation, server, shape="http", books=server, keys=KEYS)
+
+    virtually(main)

@@ -34,8 +34,7 @@ def _check_usage(link: Link, final: Frame) -> Wrong | None:
     usage = final.get("usage")
     if not isinstance(usage, dict):
         return "L15", f"{link.id} has no usage"
-    names = ("input_tokens", "output_tokens", "total_tokens")
-    given, made, total = (usage.get(name) for name in names)
+    given, made, total = (usage.get(name, -1) for name in ("input_tokens", "output_tokens", "total_tokens"))
     if not all(type(number) is int and number >= 0 for number in (given, made, total)) or total != given + made:
         return "L15", f"the usage of {link.id} is not whole: {usage}"
     if given == 0 or (made == 0 and any(map(said_by, link.output))) or (made > 0 and link.asked.how.warm):

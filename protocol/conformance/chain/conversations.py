@@ -148,6 +148,7 @@ class _Kinds:
         fork = st.builds(
             lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)], go, go, _links()
         )
+        http = self.shape == "http"
         return weighted(
             (4, one.map(lambda move: [move])),
             (2, plain.map(lambda go: [go, settle])),
@@ -158,7 +159,23 @@ class _Kinds:
             (1, st.builds(lambda spoiled, first, then: [spoiled, first, then, settle], wrong, go, go)),
             (1, fork),
             (2, self._slowly(one)),
+            (2 * (http and self.offers.background and self.offers.store), self._by_itself(one)),
+            (1 * (http and self.offers.store), st.builds(self._forgotten, plain, go, _links())),
         )
+
+    def _by_itself(self, one: st.SearchStrategy[mv.Move]) -> st.SearchStrategy[Moves]:
+        """A Response in the background, that is looked at, heard, left and ended."""
+        begin = self.creates().map(lambda begin: evolve(begin, tokens_per_second=100.0 if self.quick else 10.0))
+        how = st.booleans().map(lambda stream: mv.How(background=True, stream=stream and self.offers.stream))
+        heard = st.builds(mv.Replay, back=st.none() | st.integers(0, 5)) if self.offers.stream else st.just(mv.Look())
+        then = st.lists(st.one_of(heard, st.just(mv.Look()), st.just(mv.Leave()), st.just(mv.Cancel()), one), max_size=4)
+        pause = st.sampled_from([0.05, 0.35, 0.8]).map(mv.Sleep)
+        return st.builds(lambda first, kind, wait, rest: [evolve(first, how=kind), wait, *rest], begin, how, pause, then)
+
+    def _forgotten(self, first: mv.Go, then: mv.Go, number: int) -> Moves:
+        """A Response in the midst of a chain is deleted."""
+        settle = mv.Settle()
+        return [first, settle, first, settle, mv.Delete(number), evolve(then, link=0, by=None), settle, mv.Look(number)]
 
     def _slowly(self, one: st.SearchStrategy[mv.Move]) -> st.SearchStrategy[Moves]:
         """A Response that takes its time, and what is done meanwhile."""

@@ -116,8 +116,8 @@ class HttpMachine:
 
     async def _ask(self, client: Client, method: str, path: str, body: Frame | bytes | None = None) -> Exchange:
         """A request, and the head of its answer; raises ``Closed``."""
-        self.world.story.sent(client.name, f"{method} {path} {encode(body).decode() if isinstance(body, dict) else body or ''}")
         data = encode(body) if isinstance(body, dict) else body
+        self.world.story.sent(client.name, f"{method} {path} {(data or b'').decode('utf-8', 'replace')}")
         return await self._transport.request(method, path, data, key=client.key)
 
     async def _answer(
@@ -243,20 +243,14 @@ class HttpMachine:
             if frame.get("sequence_number") != number:
                 raise self.world.fail("L9" if posted is None else "L3", f"event {frame.get('sequence_number')}, not {number}")
             assert heard.link is not None
-            self._learn(heard.link, frame)
+            final = self.world.learn(heard.link, frame)
+            if final is not None:
+                self._ended(heard.link, final)
         if event is None and self.world.strict:
             raise self.world.fail("L2", f"a stream ends without {DONE}")
         if heard.link is None or heard.link.final is None or number < heard.link.trace.last_sequence_number:
             raise self.world.fail("L2", "a stream ends before its Response has")
         await heard.exchange.drop()
-
-    def _learn(self, link: Link, frame: Frame) -> None:
-        known = link.final
-        link.final = None
-        self.world.learn(link, frame)
-        told, link.final = link.final, known
-        if told is not None:
-            self._ended(link, told)
 
     async def _listen(self, client: Client, link: Link, cursor: int, exchange: Exchange) -> None:
         heard = Heard(link, exchange)

@@ -50,8 +50,8 @@ async def play(
 ) -> list[Link]:
     """Play ``conversation``; raises ``ConformanceError``. Returns the Responses as they were at their end.
 
-    Client number n has the n-th of ``keys``, counted round: what belongs to one key is a stranger's to the others. What is not in
-    ``capabilities`` is not asked of the server when it is audited; which moves there are is the conversation's affair.
+    Client number n has the n-th of ``keys``, counted round: what belongs to one key is a stranger's to the others. What is not
+    in ``capabilities`` is not asked of the server when it is audited; which moves there are is the conversation's affair.
     """
     parts = (transport, adapter or Scripted(), capabilities, books or NoBooks(), keys)
     machine: Machine | HttpMachine = HttpMachine(*parts) if shape == "http" else Machine(*parts)
@@ -337,7 +337,7 @@ class Machine:
                     number += 1
                     if heard["sequence_number"] != number or heard.pop("stream_id", None) != frame["stream_id"]:
                         raise self.world.fail("L9", f"the replay of {link.id} has {heard} where {number} should be")
-                    self.world.learn(link, heard)
+                    link.final = self.world.learn(link, heard) or link.final
         if not link.trace.ended or number < link.trace.last_sequence_number:
             raise self.world.fail("L9", f"the replay of {link.id} ends at {number}")
         if link.fate is not None and link.status != link.fate:

@@ -1,6 +1,7 @@
 """A reference model of the create and http shapes: what a create may be answered, and what a Response must have come to.
 
-It is a description, not an implementation: it knows nothing of sockets, queues or time. Three questions are all that it is asked.
+It is a description, not an implementation: it knows nothing of sockets, queues or time. Three questions are all that it is
+asked.
 
 *What may the answer to this create be?* (``answers``) A Response begins if what it names can be continued, and if in all that
 then stands before the model each call has its one output, behind it, of its kind (``pair``). Nothing is repaired.

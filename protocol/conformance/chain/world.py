@@ -1,10 +1,10 @@
 """What the machine knows of a conversation in the create shape: who asked what, and what every Response has said. No I/O.
 
-Theory. On a socket each create is answered in its turn on its lane: by ``response.created``, or by an error with the lane's name.
-What may be answered depends on what is true when the create is started; so while it waits, whatever could have become true is
-added to its possible answers (``_reconsider``). While everything that was
-sent is answered and everything that was said is read, the world knows exactly what comes next, and expects that. In between it
-is *hazy*, and allows each order in which things may have happened.
+Theory. On a socket each create is answered in its turn on its lane: by ``response.created``, or by an error with the lane's
+name. What may be answered depends on what is true when the create is started; so while it waits, whatever could have become
+true is added to its possible answers (``_reconsider``). While everything that was sent is answered and everything that was
+said is read, the world knows exactly what comes next, and expects that. In between it is *hazy*, and allows each order in
+which things may have happened.
 
 Whatever is wrong raises ``ConformanceError``: the law, what happened, and the conversation as it went.
 """
@@ -268,10 +268,11 @@ class World:
             raise self.fail(
                 "L13" if link is None else "L2", f"{client.name} got {frame['type']} on lane {lane}: nothing is live"
             )
-        self.learn(link, {key: value for key, value in frame.items() if key != "stream_id"})
+        final = self.learn(link, {key: value for key, value in frame.items() if key != "stream_id"})
         if frame["type"] == "response.steer.accepted":
             self._accepted(client, link, frame)
-        if link.final is not None:
+        if final is not None:
+            link.final = final
             self._ended(client, lane, link)
 
     def _begin(self, client: Client, lane: str | None, frame: Frame) -> Link:
@@ -306,20 +307,19 @@ class World:
         client.feeds[lane] = link
         return link
 
-    def learn(self, link: Link, frame: Frame) -> None:
-        """An event of ``link``: a new one, or one that was heard before."""
+    def learn(self, link: Link, frame: Frame) -> Frame | None:
+        """An event of ``link``: a new one, or one that was heard before. Returns the Response if it is the terminal one."""
         number = frame["sequence_number"]
         if isinstance(number, int) and 0 <= number < len(link.log):
             if link.log[number] != frame:
                 raise self.fail("L9", f"event {number} of {link.id} was {link.log[number]}, and is now {frame}")
-            return
+            return None
         try:
             link.trace.feed(frame)
         except GrammarError as error:
             raise self.fail(error.law, error.message) from None
         link.log.append(frame)
-        if link.trace.ended:
-            link.final = dict(link.trace.response or {})
+        return dict(link.trace.response or {}) if link.trace.ended else None
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
@@ -376,7 +376,7 @@ class World:
             if asked != wanted:
                 raise self.fail("L14", f"the steer waits for {asked}; open are {wanted}")
             return
-        code = (frame.get("error") or {}).get("code")
+        code = str((frame.get("error") or {}).get("code"))
         if "id" in steer:
             self._take(client, "steer.failed", {code}, steer["id"])
         else:
