@@ -15,6 +15,8 @@ from . import moves as mv
 
 Moves = list[mv.Move]
 _WRONG: Final[Sequence[mv.Wrong]] = ["missing", "unknown", "again", "conflict", "mismatch", "stale", "renamed"]
+FEWEST: Final = 16
+"""OpenAI takes no smaller ``max_output_tokens``, and some servers make it so many."""
 _SAID: Final = ["and?", "go on", "Why? 🎹"]
 _BAD_BODIES: Final = [
     ("{}", "missing_required_parameter"),
@@ -44,7 +46,8 @@ def conversations(
     ``hosted``: the model may call the server's own tool.
     """
     only = adapter.programs if adapter is not None else None
-    kinds = _Kinds(shape, capabilities, clients, hosted, quick, long_sleeps and not quick, only)
+    most = (3, 12, 40) if adapter is None or adapter.codes else (FEWEST, 40)
+    kinds = _Kinds(shape, capabilities, clients, hosted, quick, long_sleeps and not quick, only, most)
     scene = kinds.scenes()
     some = st.sampled_from(range(longest + 1)).flatmap(lambda count: st.lists(scene, min_size=count, max_size=count))
     rest = some.map(lambda found: [move for one in found for move in one])
@@ -64,6 +67,7 @@ class _Kinds:
     quick: bool
     long_sleeps: bool
     only: Sequence[Sequence[Step]] | None
+    most: Sequence[int]
 
     # ---- moves
 
@@ -123,7 +127,7 @@ class _Kinds:
 
     def continuations(self) -> st.SearchStrategy[mv.Go]:
         """What goes on from a Response."""
-        whole = ["heard", "bare", "renamed"]
+        whole = ["heard", "bare", *(["renamed"] if self.only is None else [])]  # few may be known by their call ids
         return st.builds(
             mv.Go,
             _links(),
@@ -140,11 +144,10 @@ class _Kinds:
     def scenes(self) -> st.SearchStrategy[Moves]:
         """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
         by, one, go, settle = st.integers(0, self.clients - 1), self.moves(), self.continuations(), mv.Settle()
+        whole: Any = None if self.offers.chain else "heard"
         said = weighted((2, st.just(())), (1, self._programs().map(lambda steps: (steps,))))
-        plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=said)
-        if not self.offers.chain:
-            plain = plain.map(lambda move: evolve(move, whole="heard"))
-        wrong = st.sampled_from(_WRONG).map(lambda wrong: mv.Go(wrong=wrong))
+        plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=said, whole=st.just(whole))
+        wrong = st.sampled_from(_WRONG).map(lambda wrong: mv.Go(wrong=wrong, whole=whole))
         fork = st.builds(
             lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)], go, go, _links()
         )
@@ -201,7 +204,7 @@ class _Kinds:
             mv.How,
             store=st.sampled_from(stores),
             warm=_seldom() if self.offers.warm_up and not over_http else st.just(False),
-            most=st.sampled_from([None, None, None, None, None, 3, 12, 40] if self.only is None else [None]),
+            most=st.sampled_from([None] * 5 + [*self.most] if self.only is None else [None]),
             stream=st.booleans() if over_http and self.offers.stream else st.just(self.offers.stream),
             background=_seldom() if over_http and self.offers.background else st.just(False),
         )
