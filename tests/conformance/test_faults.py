@@ -27,7 +27,7 @@ PROBED = [
     for name, one in FAULTS.items()
     for by in one.probes
     for shape in PROBES[by].shapes
-    if shape in (one.shapes or PROBES[by].shapes)
+    if shape in (one.shapes or one.is_in)
 ]
 FOUND: dict[str, Found] = {}
 """What was found in the first shape of each fault."""

@@ -63,7 +63,9 @@ class Fault:
     shapes: Sequence[Shape]
     """In which conversations look for it; none, if only a probe can find it."""
     probes: Sequence[str] = ()
-    """Each of these must find it, too, in each of these shapes that it has."""
+    """Each of these must find it, too, in each shape that it has and that the fault is in."""
+    is_in: Sequence[Shape] = ALL
+    """Shapes; of a fault that conversations look for it is they that count."""
     says: Change | None = None
     hears: Change | None = None
     plants: Plant | None = None
@@ -103,12 +105,12 @@ def hears(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[
 
 def asked(*laws: str, shapes: Sequence[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
     """A fault of what is done with a request: called with its method and its path."""
-    return _enter("asked", laws, shapes=shapes, **fields)
+    return _enter("asked", laws, shapes=shapes, is_in=("http",), **fields)
 
 
 def answers(*laws: str, shapes: Sequence[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
     """A fault of the heads of answers: called with the status and the headers."""
-    return _enter("answers", laws, shapes=shapes, **fields)
+    return _enter("answers", laws, shapes=shapes, is_in=("http",), **fields)
 
 
 def takes_for(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[[Any], Any]:
