@@ -27,6 +27,7 @@ TOLD: Final = "response.cancel.accepted"
 """And what a client hears that is not the one the Response answers to."""
 ACCEPTED: Final = "accepted"
 NOT_ACTIVE: Final = frozenset({"response_not_active"})
+UNKNOWN: Final = frozenset({"response_not_found", "previous_response_not_found"})
 
 
 @define(eq=False)
@@ -227,9 +228,8 @@ class World:
             self._broken_off(client, live, frame)
             return
         if request is None:
-            law = (
-                "L14" if code in PAIRING else "L13" if code in ("response_not_found", "previous_response_not_found") else "L12"
-            )
+            hidden = any(one.codes <= UNKNOWN for one in client.pending)
+            law = "L14" if code in PAIRING else "L13" if code in UNKNOWN or hidden else "L12"
             raise self.fail(law, f"{client.name} got the error {code}; waiting for {self._wanted(client)}")
         client.pending.remove(request)
         if request.asked is not None:
@@ -323,8 +323,6 @@ class World:
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
-        if link.refused and link.status != "failed":
-            raise self._not_refused(link, f"is {link.status}")
         if link.status in GOES_ON:
             client.memory[lane] = link
         else:
@@ -335,6 +333,8 @@ class World:
 
     def conclude(self, link: Link) -> None:
         """It is known how ``link`` has ended."""
+        if link.refused and link.status != "failed":
+            raise self._not_refused(link, f"is {link.status}")
         wrong = check_final(link, strict=self.strict) if not link.refused else None
         if wrong is not None:
             raise self.fail(*wrong)

@@ -8,7 +8,7 @@ APPEND = ["append"]
 ATTACHED = "response.attach.accepted"
 
 
-@says("L9", "L3", shapes=APPEND)
+@says("L9", "L3", shapes=APPEND, probes=["attach at the edges"])
 def an_event_is_lost_at_attach(frame: Frame, line: Line) -> list[Frame] | None:
     """The first event behind the cursor is not sent again."""
     lane = frame.get("stream_id")
@@ -26,7 +26,7 @@ def the_cursor_is_included(frame: Frame, line: Line) -> None:
         frame["starting_after"] = max(-1, frame["starting_after"] - 1)
 
 
-@hears("L9", "L3", shapes=APPEND)
+@hears("L9", "L3", shapes=APPEND, probes=["attach at the edges"])
 def the_cursor_is_ignored(frame: Frame, line: Line) -> None:
     """All events are sent again, whatever the cursor."""
     if frame.get("type") == "response.attach" and type(frame.get("starting_after")) is int:
@@ -63,13 +63,13 @@ def the_cursor_is_not_given_back(frame: Frame, line: Line) -> None:
         del frame["starting_after"]
 
 
-@says("L9", "L12", shapes=APPEND)
+@says("L9", "L12", shapes=APPEND, probes=["two who attach"])
 def a_client_that_was_replaced_hears_nothing(frame: Frame, line: Line) -> list[Frame] | None:
     """attached_elsewhere is not told."""
     return [] if frame.get("code") == "attached_elsewhere" else None
 
 
-@hears("L9", shapes=APPEND)
+@hears("L9", shapes=APPEND, probes=["attach at the edges"])
 def a_cursor_beyond_the_end_is_corrected(frame: Frame, line: Line) -> None:
     """An attach at an impossible cursor begins from the beginning."""
     if frame.get("type") == "response.attach" and frame.get("starting_after") in (-2, 10_000_000):

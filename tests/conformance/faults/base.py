@@ -9,7 +9,7 @@ Each fault says by its laws how it must be found: by a property that names one o
 that of its function with blanks; its docstring is its line in the table of ``docs/conformance.md``.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import pytest
@@ -60,10 +60,12 @@ class Fault:
     does: str
     laws: frozenset[str]
     """Of the property that must find it one is reported."""
-    shapes: Collection[Shape]
-    """In which it is looked for."""
-    probes: frozenset[str] = frozenset()
-    """Each of these must find it, too."""
+    shapes: Sequence[Shape]
+    """In which conversations look for it; none, if only a probe can find it."""
+    probes: Sequence[str] = ()
+    """Each of these must find it, too, in each shape that it has and that the fault is in."""
+    is_in: Sequence[Shape] = ALL
+    """Shapes; of a fault that conversations look for it is they that count."""
     says: Change | None = None
     hears: Change | None = None
     plants: Plant | None = None
@@ -80,42 +82,42 @@ class Fault:
 FAULTS: Final[dict[str, Fault]] = {}
 
 
-def _enter(kind: str, laws: Iterable[str], *, probes: Collection[str] = (), **fields: Any) -> Callable[[Any], Any]:
+def _enter(kind: str, laws: Iterable[str], *, probes: Sequence[str] = (), **fields: Any) -> Callable[[Any], Any]:
     def enter(act: Any) -> Any:
         name = act.__name__.replace("_", " ")
         assert name not in FAULTS, name
         does = " ".join((act.__doc__ or "").split())
-        FAULTS[name] = Fault(name=name, does=does, laws=frozenset(laws), probes=frozenset(probes), **{kind: act}, **fields)
+        FAULTS[name] = Fault(name=name, does=does, laws=frozenset(laws), probes=tuple(probes), **{kind: act}, **fields)
         return act
 
     return enter
 
 
-def says(*laws: str, shapes: Collection[Shape] = ALL, renumber: bool = False, **fields: Any) -> Callable[[Change], Change]:
+def says(*laws: str, shapes: Sequence[Shape] = ALL, renumber: bool = False, **fields: Any) -> Callable[[Change], Change]:
     """A fault of what the server says: called with each frame, or each event of a stream."""
     return _enter("says", laws, shapes=shapes, renumber=renumber, **fields)
 
 
-def hears(*laws: str, shapes: Collection[Shape] = ALL, **fields: Any) -> Callable[[Change], Change]:
+def hears(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[[Change], Change]:
     """A fault of what the server hears: called with each frame, or body of a request, that is an object."""
     return _enter("hears", laws, shapes=shapes, **fields)
 
 
-def asked(*laws: str, shapes: Collection[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
+def asked(*laws: str, shapes: Sequence[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
     """A fault of what is done with a request: called with its method and its path."""
-    return _enter("asked", laws, shapes=shapes, **fields)
+    return _enter("asked", laws, shapes=shapes, is_in=("http",), **fields)
 
 
-def answers(*laws: str, shapes: Collection[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
+def answers(*laws: str, shapes: Sequence[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:
     """A fault of the heads of answers: called with the status and the headers."""
-    return _enter("answers", laws, shapes=shapes, **fields)
+    return _enter("answers", laws, shapes=shapes, is_in=("http",), **fields)
 
 
-def takes_for(*laws: str, shapes: Collection[Shape] = ALL, **fields: Any) -> Callable[[Any], Any]:
+def takes_for(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[[Any], Any]:
     """A fault of whom a key is taken for: called with the key of each connection."""
     return _enter("keys", laws, shapes=shapes, **fields)
 
 
-def planted(*laws: str, shapes: Collection[Shape] = ("append",), **fields: Any) -> Callable[[Plant], Plant]:
+def planted(*laws: str, shapes: Sequence[Shape] = ("append",), **fields: Any) -> Callable[[Plant], Plant]:
     """A fault of the engine."""
     return _enter("plants", laws, shapes=shapes, **fields)

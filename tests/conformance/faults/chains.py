@@ -25,7 +25,7 @@ def history_is_not_passed_on(frame: Frame, line: Line) -> None:
     frame.pop("previous_response_id", None)
 
 
-@takes_for("L13", shapes=CHAINS, probes=["a strangers id"])
+@takes_for("L13", "L10", shapes=CHAINS, probes=["a strangers id"])
 def everybody_is_one_tenant(key: str | None) -> str | None:
     """A stranger's chain can be continued: all keys are taken for one."""
     return key and "ours"
@@ -42,7 +42,7 @@ def an_unknown_response_is_a_bad_request(frame: Frame, line: Line) -> None:
 def an_orphan_is_dropped(frame: Frame, line: Line) -> None:
     """An output of a call that nobody made is passed over in silence."""
     if isinstance(frame.get("input"), list):
-        frame["input"] = [item for item in frame["input"] if item.get("call_id") != NOBODYS]
+        frame["input"] = [item for item in frame["input"] if not (isinstance(item, dict) and item.get("call_id") == NOBODYS)]
 
 
 @planted("L5", "L14", shapes=CHAINS, probes=["only one of two outputs"])
@@ -63,8 +63,8 @@ def a_missing_output_is_no_matter(patch: pytest.MonkeyPatch) -> None:
 @hears("L5", "L14", "L8", shapes=CHAINS, probes=["call ids used again in a later turn"])
 def the_last_output_counts_for_all(frame: Frame, line: Line) -> None:
     """All outputs of a request have the text of its last one."""
-    items = frame.get("input")
-    outputs = [one for one in items if str(one.get("type")).endswith("_output")] if isinstance(items, list) else []
+    items = frame.get("input") if isinstance(frame.get("input"), list) else []
+    outputs = [one for one in items if isinstance(one, dict) and str(one.get("type")).endswith("_output")]
     for item in outputs:
         item["output"] = outputs[-1]["output"]
 

@@ -8,7 +8,7 @@ from .base import Line, says
 ENDS = frozenset(TERMINAL_EVENTS.values())
 
 
-@says("L2", "L12")
+@says("L2", "L12", probes=["nothing follows the end"])
 def no_terminal_event(frame: Frame, line: Line) -> list[Frame] | None:
     """A Response just stops."""
     return [] if frame["type"] in ENDS else None
@@ -17,13 +17,15 @@ def no_terminal_event(frame: Frame, line: Line) -> list[Frame] | None:
 @says("L2")
 def two_terminal_events(frame: Frame, line: Line) -> list[Frame] | None:
     """response.completed is followed by another one, with the next number."""
-    return [frame, {**frame, "sequence_number": frame["sequence_number"] + 1}] if frame["type"] in ENDS else None
+    if frame["type"] not in ENDS or "sequence_number" not in frame:
+        return None
+    return [frame, {**frame, "sequence_number": frame["sequence_number"] + 1}]
 
 
-@says("L2")
+@says("L2", probes=["nothing follows the end"])
 def an_event_after_the_end(frame: Frame, line: Line) -> list[Frame] | None:
     """response.completed is followed by a sign of life."""
-    if frame["type"] not in ENDS:
+    if frame["type"] not in ENDS or "sequence_number" not in frame:
         return None
     late = {**frame, "type": "response.in_progress", "sequence_number": frame["sequence_number"] + 1}
     return [frame, late]
@@ -42,14 +44,14 @@ def the_end_overtakes_the_last_item(frame: Frame, line: Line) -> list[Frame] | N
     return [frame, held] if frame["type"] in ENDS else [held, frame]
 
 
-@says("L2", "L9", "L12")
+@says("L2", "L9", "L12", shapes=["append", "create"])
 def the_end_is_late(frame: Frame, line: Line) -> None:
     """The terminal event comes an hour after the last item."""
     if frame["type"] in ENDS:
         line.delay = 3600.0
 
 
-@says("L4", "L2")
+@says("L4", "L2", "L8")
 def completed_while_in_progress(frame: Frame, line: Line) -> None:
     """The Response in response.completed has the status in_progress."""
     if frame["type"] == "response.completed":
@@ -70,14 +72,14 @@ def failed_without_an_error(frame: Frame, line: Line) -> None:
         frame["response"]["error"] = None
 
 
-@says("L4")
+@says("L4", "L8")
 def incomplete_without_a_reason(frame: Frame, line: Line) -> None:
     """incomplete_details is null, whatever happened."""
     if frame["type"] == "response.incomplete":
         frame["response"]["incomplete_details"] = None
 
 
-@says("L4")
+@says("L4", "L8", probes=["the end has all the output"])
 def the_final_output_is_empty(frame: Frame, line: Line) -> None:
     """output in the terminal event is an empty list."""
     if frame["type"] in ENDS:
@@ -91,7 +93,7 @@ def the_final_output_lacks_an_item(frame: Frame, line: Line) -> None:
         frame["response"]["output"] = frame["response"]["output"][-1:]
 
 
-@says("L4")
+@says("L4", "L8")
 def the_final_text_is_trimmed(frame: Frame, line: Line) -> None:
     """Texts in the final output have no punctuation at their end."""
     if frame["type"] in ENDS:
@@ -100,21 +102,21 @@ def the_final_text_is_trimmed(frame: Frame, line: Line) -> None:
                 part["text"] = part["text"].rstrip(".")
 
 
-@says("L4")
+@says("L4", "L13")
 def the_id_changes_at_the_end(frame: Frame, line: Line) -> None:
     """The terminal event has another response.id than response.created."""
     if frame["type"] in ENDS:
         frame["response"]["id"] += "0"
 
 
-@says("L15", "L4")
+@says("L15", "L4", probes=["usage is there"])
 def usage_is_left_out(frame: Frame, line: Line) -> None:
     """usage is null in the terminal event, too."""
     if frame["type"] in ENDS:
         frame["response"]["usage"] = None
 
 
-@says("L15", "L4")
+@says("L15", "L4", probes=["usage is there"])
 def usage_is_zero(frame: Frame, line: Line) -> None:
     """All numbers of usage are 0."""
     if frame["type"] in ENDS and frame["response"]["usage"]:

@@ -48,7 +48,7 @@ def results_change_their_order(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rollout, "_admit", lambda self, results: admit(self, tuple(reversed(results))))
 
 
-@planted("L4", "L5", "L7", "L14")
+@planted("L4", "L5", "L7", "L14", probes=["outputs one at a time"])
 def the_first_result_resumes(patch: pytest.MonkeyPatch) -> None:
     """The Response goes on with the first result, while other calls are open."""
 
@@ -97,7 +97,7 @@ def an_ended_response_stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Engine, "_retire", keep)
 
 
-@planted("L5", "L7", "L12")
+@planted("L5", "L7", "L12", probes=["another result for an answered call"])
 def a_conflict_is_accepted(patch: pytest.MonkeyPatch) -> None:
     """Another result for an answered call is acknowledged, and thrown away."""
     plan = Slots.plan
@@ -203,7 +203,7 @@ def a_cancelled_response_is_not_billed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Stages, "after", some)
 
 
-@planted("L5", "L12")
+@planted("L5", "L12", probes=["output of the wrong kind"])
 def any_kind_of_output_will_do(patch: pytest.MonkeyPatch) -> None:
     """A function_call_output answers a custom tool call as well."""
     find = Slots._slot_for
@@ -290,7 +290,7 @@ def a_replaced_client_goes_on_hearing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rollout, "_admit_controller", share)
 
 
-@planted("L10")
+@planted("L10", probes=["a drop in the midst of an answer"])
 def a_dropped_connection_cancels(patch: pytest.MonkeyPatch) -> None:
     """A Response ends with its client's connection."""
     detach = Rollout.detach

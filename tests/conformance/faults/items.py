@@ -7,7 +7,7 @@ from .base import Line, says
 ADDED, DONE = "response.output_item.added", "response.output_item.done"
 
 
-@says("L4")
+@says("L4", probes=["item ids stay the same"])
 def an_items_id_changes(frame: Frame, line: Line) -> None:
     """An item has one id when it is added, and another when it is done."""
     if frame["type"] == DONE:
@@ -44,7 +44,7 @@ def a_calls_id_changes(frame: Frame, line: Line) -> None:
         frame["item"]["call_id"] += "_added"
 
 
-@says("L5", "L12", "L4")
+@says("L5", "L12", "L4", probes=["parallel calls keep their own arguments"])
 def calls_have_one_id(frame: Frame, line: Line) -> None:
     """The second call of a Response has the call_id of the first."""
     if frame["type"] in (ADDED, DONE) and "call_id" in frame["item"]:
@@ -82,7 +82,7 @@ def places_begin_at_one(frame: Frame, line: Line) -> None:
         frame["output_index"] += 1
 
 
-@says("L4")
+@says("L4", probes=["output index is the place"])
 def all_items_have_one_place(frame: Frame, line: Line) -> None:
     """Each item has output_index 0."""
     if "output_index" in frame:
@@ -102,7 +102,7 @@ def places_begin_again_after_a_park(frame: Frame, line: Line) -> None:
         frame["output_index"] -= line.memory.get((lane, "base"), 0)
 
 
-@says("L4", renumber=True)
+@says("L4", renumber=True, probes=["each item is announced"])
 def an_item_is_not_added(frame: Frame, line: Line) -> list[Frame] | None:
     """Of an item nothing is told until its text comes."""
     return [] if frame["type"] == ADDED else None
@@ -114,7 +114,7 @@ def an_item_is_not_closed(frame: Frame, line: Line) -> list[Frame] | None:
     return [] if frame["type"] == DONE else None
 
 
-@says("L4", renumber=True)
+@says("L4", renumber=True, probes=["the grammar of a rollout"])
 def items_overlap(frame: Frame, line: Line) -> list[Frame] | None:
     """An item is done when the next one has begun."""
     lane = frame.get("stream_id")
@@ -171,7 +171,7 @@ def a_response_has_no_id(frame: Frame, line: Line) -> None:
         frame["response"]["id"] = ""
 
 
-@says("L4", "L13", renumber=True)
+@says("L4", "L13", renumber=True, probes=["what begins has not ended"])
 def nothing_is_created(frame: Frame, line: Line) -> list[Frame] | None:
     """A stream begins with response.in_progress."""
     return [] if frame["type"] == "response.created" else None

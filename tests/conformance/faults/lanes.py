@@ -9,7 +9,7 @@ ENDS = ("response.completed", "response.incomplete", "response.failed")
 WEBSOCKET = ["append", "create"]
 
 
-@says("L13", "L9", shapes=WEBSOCKET)
+@says("L13", "L9", shapes=WEBSOCKET, probes=["a stream id on every event"])
 def events_have_no_lane(frame: Frame, line: Line) -> None:
     """Events lack the stream_id of their create."""
     if "sequence_number" in frame:
@@ -30,7 +30,7 @@ def lanes_are_renamed(frame: Frame, line: Line) -> None:
         frame["stream_id"] = frame["stream_id"].upper()
 
 
-@hears("L13", "L12", shapes=WEBSOCKET)
+@hears("L13", "L12", shapes=WEBSOCKET, probes=["a stream id on every event"])
 def lanes_are_ignored(frame: Frame, line: Line) -> None:
     """All Responses of a connection run on its default lane."""
     if frame.get("type") == "response.create":
@@ -49,14 +49,14 @@ def others_hear_it_too(frame: Frame, line: Line) -> None:
                 other.say(frame)
 
 
-@says("L13", "L12", shapes=WEBSOCKET)
+@says("L13", "L12", shapes=WEBSOCKET, probes=["an error after which the connection lives"])
 def a_bad_frame_closes_the_connection(frame: Frame, line: Line) -> None:
     """A frame that cannot be read ends the connection."""
     if frame.get("code") in CODES_OF_BAD_FRAMES:
         line.close()
 
 
-@says("L12", shapes=WEBSOCKET)
+@says("L12", shapes=WEBSOCKET, probes=["a frame that nobody knows", "what is no json"])
 def a_bad_frame_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
     """A frame that cannot be read gets no answer."""
     return [] if frame.get("code") in CODES_OF_BAD_FRAMES else None
@@ -83,7 +83,7 @@ def errors_have_no_code(frame: Frame, line: Line) -> None:
         frame["code"] = frame["error"]["code"] = None
 
 
-@says("L12", shapes=WEBSOCKET)
+@says("L12", shapes=WEBSOCKET, probes=["the errors shape"])
 def errors_are_flat(frame: Frame, line: Line) -> None:
     """An error frame has no object error."""
     frame.pop("error", None)
@@ -96,7 +96,7 @@ def a_strangers_id_is_told_apart(frame: Frame, line: Line) -> None:
         frame["code"] = frame["error"]["code"] = "invalid_api_key"
 
 
-@hears("L12", "L10", shapes=WEBSOCKET)
+@hears("L12", "L10", shapes=WEBSOCKET, probes=["cancel in the midst"])
 def a_cancel_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
     """response.cancel changes nothing, and gets no answer."""
     return [] if frame.get("type") == "response.cancel" else None
@@ -109,7 +109,7 @@ def cancelled_is_called_completed(frame: Frame, line: Line) -> None:
         frame["type"], frame["response"]["status"] = "response.completed", "completed"
 
 
-@says("L12", "L10", shapes=WEBSOCKET)
+@says("L12", "L10", shapes=WEBSOCKET, probes=["cancel after the end"])
 def a_late_cancel_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
     """What is said to a Response that has ended gets no answer."""
     return [] if frame.get("code") == "response_not_active" else None

@@ -7,14 +7,14 @@ from .base import Line, says
 DELTA = "response.output_text.delta"
 
 
-@says("L3")
+@says("L3", "L9", probes=["sequence numbers"])
 def numbers_begin_at_one(frame: Frame, line: Line) -> None:
     """The first event of each Response has the number 1."""
     if "sequence_number" in frame:
         frame["sequence_number"] += 1
 
 
-@says("L3")
+@says("L3", "L9")
 def a_number_is_skipped(frame: Frame, line: Line) -> None:
     """From a Response's first item on numbers are too high by one."""
     lane = frame.get("stream_id")
@@ -58,21 +58,21 @@ def numbers_count_per_connection(frame: Frame, line: Line) -> None:
         frame["sequence_number"] = line.memory["next"] = line.memory.get("next", -1) + 1
 
 
-@says("L3")
+@says("L3", "L9")
 def numbers_are_strings(frame: Frame, line: Line) -> None:
     """sequence_number is "0", "1" and so on."""
     if "sequence_number" in frame:
         frame["sequence_number"] = str(frame["sequence_number"])
 
 
-@says("L3")
+@says("L3", "L9")
 def deltas_have_no_number(frame: Frame, line: Line) -> None:
     """Deltas come without a sequence_number."""
     if frame["type"].endswith(".delta"):
         del frame["sequence_number"]
 
 
-@says("L3")
+@says("L3", "L9", probes=["sequence numbers"])
 def an_event_is_lost(frame: Frame, line: Line) -> list[Frame] | None:
     """The first delta of each text is dropped, and its number with it."""
     if frame["type"] == "response.content_part.added":
@@ -88,7 +88,7 @@ def an_event_comes_twice(frame: Frame, line: Line) -> list[Frame] | None:
     return [frame, frame] if frame["type"] == "response.output_item.done" else None
 
 
-@says("L3")
+@says("L3", "L9")
 def two_events_change_places(frame: Frame, line: Line) -> list[Frame] | None:
     """A text's end overtakes its last delta."""
     lane = frame.get("stream_id")

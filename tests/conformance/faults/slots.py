@@ -12,7 +12,7 @@ OUTPUTS = frozenset(OUTPUT_TYPE_OF.values())
 APPEND = ["append"]
 
 
-@says("L5", shapes=APPEND)
+@says("L5", shapes=APPEND, probes=["the same output after a lost acknowledgement"])
 def a_duplicate_is_not_called_one(frame: Frame, line: Line) -> None:
     """duplicate is false, whatever was sent again."""
     if frame["type"] == ACCEPTED:
@@ -71,11 +71,11 @@ def an_acknowledgement_comes_late(frame: Frame, line: Line) -> list[Frame] | Non
     return None
 
 
-@hears("L5", shapes=APPEND)
+@hears("L5", shapes=APPEND, probes=["an orphan output"])
 def an_orphan_is_accepted(frame: Frame, line: Line) -> None:
     """Results of calls that nobody made are passed over in silence."""
     if frame.get("type") == "response.append" and isinstance(frame.get("input"), list):
-        known = [item for item in frame["input"] if item.get("call_id") != "call_nobody_made"]
+        known = [item for item in _items(frame) if item.get("call_id") != "call_nobody_made"]
         frame["input"] = known or [{"role": "user", "content": "nothing"}]
 
 

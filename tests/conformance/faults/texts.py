@@ -22,7 +22,7 @@ def a_delta_is_lost(frame: Frame, line: Line) -> list[Frame] | None:
     return None
 
 
-@says("L4")
+@says("L4", probes=["deltas make the whole"])
 def a_delta_is_cut(frame: Frame, line: Line) -> None:
     """Each delta lacks its first character."""
     if frame["type"] == DELTA:
@@ -50,7 +50,7 @@ def a_delta_has_no_text(frame: Frame, line: Line) -> None:
         frame["text"] = frame.pop("delta")
 
 
-@says("L4")
+@says("L4", "L8", probes=["emoji one token at a time"])
 def a_character_is_split(frame: Frame, line: Line) -> None:
     """What is several tokens comes as U+FFFD, everywhere."""
     frame |= _changed(frame, lambda text: text.replace("é", "\ufffd").replace("🎹", "\ufffd\ufffd"))
@@ -90,7 +90,7 @@ def a_part_is_not_added(frame: Frame, line: Line) -> list[Frame] | None:
     return [] if frame["type"] == "response.content_part.added" else None
 
 
-@says("L4", renumber=True)
+@says("L4", renumber=True, probes=["deltas make the whole"])
 def a_text_has_no_end(frame: Frame, line: Line) -> list[Frame] | None:
     """response.output_text.done is left out."""
     return [] if frame["type"] == TEXT_DONE else None
