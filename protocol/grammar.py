@@ -192,7 +192,8 @@ class Trace:
         self._open_items: dict[int, _Item] = {}
         self._item_ids: set[str] = set()
         self._frame: Frame | None = None
-        self._asks_user = False
+        self.asks_user = False
+        """Whether it is parked until the user says something."""
         self._cut = False
 
     # ---- reading
@@ -472,8 +473,8 @@ class Trace:
         self._need(not self._cut, "parked after an item that was cut")
         self._need(not self._speaking(), f"parked before item {self._speaking()} is done")
         stubs: list[Frame] = self._get(frame, "required_input", list)
-        self._asks_user = not self.open_calls
-        if self._asks_user:
+        self.asks_user = not self.open_calls
+        if self.asks_user:
             asks = len(stubs) == 1 and (stubs[0].get("type"), stubs[0].get("role")) == ("message", "user")
             self._need(asks, "parked with no open call, and it does not ask for the user")
             return
@@ -497,12 +498,12 @@ class Trace:
         pending: list[str] = self._get(frame, "pending", list)
         still = sorted(self.open_calls)
         self._need(sorted(pending) == still, f"pending is {pending}, open: {still}", "L5")
-        self._asks_user &= duplicate
+        self.asks_user &= duplicate
         self._wake()
 
     def _wake(self) -> None:
         """A park is over when all that it asked for is there, and the hosted calls beside it are done too."""
-        if self.parked and not (self.open_calls or self._asks_user or self._open_items):
+        if self.parked and not (self.open_calls or self.asks_user or self._open_items):
             self._move("wake")
 
 

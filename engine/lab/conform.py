@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-from attrs import frozen
+from attrs import evolve, frozen
 from rich import box
 from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -24,9 +24,13 @@ from protocol.conformance.runner import AtUrl, Runner
 from protocol.conformance.show import MARKS, failure_text, failures, head_of, html, name_of
 from protocol.conformance.transport import Shape
 
-from ..testing.runner import InMemory
+from ..testing.runner import PATIENT, InMemory
 
 COLOURS: Final = {"held": "green", "broken": "red", "not offered": "dim"}
+KEYS: Final = ("mine", "a stranger's")
+KEYED: Final = evolve(PATIENT, keys=KEYS)
+"""In memory there is a stranger, too."""
+
 SHOWN_FAILURES: Final = 12
 """More are in the JSON and in the HTML."""
 
@@ -68,11 +72,11 @@ def run(options: Options) -> Report:
         seconds=options.seconds,
         without=names(options.without),
         having=names(options.having),
-        keys=options.keys,
+        keys=KEYS if options.memory else options.keys,
         hosted=options.memory,
     )
     with Progressing() as progress:
-        faster = InMemory(direct=True) if options.memory else None
+        faster = InMemory(config=KEYED, direct=True) if options.memory else None
         report = conform(runner, adapter=adapter, plan=plan, on_progress=progress.show, faster=faster)
     if options.html is not None:
         options.html.write_text(html(report), encoding="utf-8")
@@ -88,7 +92,7 @@ def _runner(options: Options) -> Runner:
     if options.memory == (options.url is not None):
         raise CannotCheck("give the URL of a server, as in `sostenuto conform http://127.0.0.1:8080`, or --memory")
     if options.url is None:
-        return InMemory()
+        return InMemory(config=KEYED)
     need_permission(options.url, remote_too=options.allow_remote)
     key = next(iter(options.keys), None)
     return AtUrl(url=options.url, key=key, connections=options.connections, quiet_seconds=options.quiet)

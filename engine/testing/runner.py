@@ -16,8 +16,9 @@ from .tools import FakeSearch
 
 T = TypeVar("T")
 
-PATIENT: Final = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)
-"""Conversations sleep for longer than connections live, and look for Responses that ended long ago."""
+PATIENT: Final = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, thread_bytes=2**40)
+"""Conversations sleep for longer than connections live, and look for Responses that ended long ago; and virtual time does not
+wait for threads."""
 
 
 @frozen(kw_only=True)

@@ -7,7 +7,7 @@ laws and the probes to find.
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
-from attrs import evolve
+from attrs import evolve, frozen
 
 from ..events import TERMINAL
 from .adapters import Adapter
@@ -160,7 +160,12 @@ ASKED: Final[Mapping[str, tuple[Ask, tuple[Shape, ...]]]] = {
 
 
 def ask(
-    runner: Runner, adapter: Adapter, *, known: Mapping[str, bool], on_asked: Callable[[str], None] = lambda _: None
+    runner: Runner,
+    adapter: Adapter,
+    *,
+    known: Mapping[str, bool],
+    key: str | None = None,
+    on_asked: Callable[[str], None] = lambda _: None,
 ) -> tuple[Capabilities, dict[str, str]]:
     """Ask for all that is not ``known``. Returns what is offered, and the reasons of what is not."""
     found, reasons = dict(known), {name: "declared" for name, offered in known.items() if not offered}
@@ -170,7 +175,7 @@ def ask(
         on_asked(name)
         asked, shapes = _how(name)
         shape = next((one for one in shapes if one == name or found[one]), None)
-        why = f"needs {' or '.join(shapes)}" if shape is None else _why_not(runner, adapter, asked, shape, found)
+        why = f"needs {' or '.join(shapes)}" if shape is None else _why_not(runner, _Asking(adapter, asked, shape, key), found)
         found[name] = why is None
         reasons |= {} if why is None else {name: why}
     return Capabilities(**found), reasons
@@ -183,11 +188,22 @@ def _how(name: str) -> tuple[Ask, tuple[Shape, ...]]:
     return ASKED[name]
 
 
-def _why_not(runner: Runner, adapter: Adapter, asked: Ask, shape: Shape, found: Mapping[str, bool]) -> str | None:
+@frozen
+class _Asking:
+    adapter: Adapter
+    asked: Ask
+    shape: Shape
+    key: str | None
+
+
+def _why_not(runner: Runner, asking: _Asking, found: Mapping[str, bool]) -> str | None:
+    keys = () if asking.key is None else (asking.key,)
+
     async def scene(transport: Transport, _: Books) -> None:
-        talk = Talk(transport, shape, adapter, capabilities=evolve(ALL, **found), seconds=SECONDS)
+        offered = evolve(ALL, **found)
+        talk = Talk(transport, asking.shape, asking.adapter, capabilities=offered, keys=keys, seconds=SECONDS)
         try:
-            await asked(talk)
+            await asking.asked(talk)
         finally:
             await talk.aclose()
 

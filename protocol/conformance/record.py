@@ -18,10 +18,11 @@ OUTPUTS: Final = frozenset(OUTPUT_TYPE_OF.values())
 
 
 class Recorder:
-    """``transport``, and ``notes`` of what passes through it."""
+    """``transport``, and ``notes`` of what passes through it. ``key`` is the bearer key of those who say none."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, key: str | None = None) -> None:
         self._transport = transport
+        self._key = key
         self._sockets = 0
         self._exchanges = 0
         self.notes: list[Note] = []
@@ -35,7 +36,7 @@ class Recorder:
         """As the transport does."""
         name = f"c{self._sockets}"
         self._sockets += 1
-        return _Socket(await self._transport.connect(key=key, beta=beta), name, self.notes)
+        return _Socket(await self._transport.connect(key=self._key if key is None else key, beta=beta), name, self.notes)
 
     async def request(
         self,
@@ -50,6 +51,7 @@ class Recorder:
         name = f"h{self._exchanges}"
         self._exchanges += 1
         self.notes.append((name, "asked", (f"{method} /v1{path}", body)))
+        key = self._key if key is None else key
         exchange = await self._transport.request(method, path, body, key=key, headers=headers)
         self.notes.append((name, "answered", exchange.status))
         return _Exchange(exchange, name, self.notes)

@@ -167,8 +167,9 @@ class _Job:
         """What is offered. Raises ``CannotCheck`` if nothing is."""
         try:
             known = declared(self.plan.without, self.plan.having)
+            key = next(iter(self.plan.keys), None)
             self.capabilities, self.reasons = ask(
-                self.runner, self.adapter, known=known, on_asked=lambda name: self._tell("asking", name=name)
+                self.runner, self.adapter, known=known, key=key, on_asked=lambda name: self._tell("asking", name=name)
             )
         except ValueError as error:
             raise CannotCheck(str(error)) from error
@@ -194,7 +195,7 @@ class _Job:
         recorders: list[Recorder] = []
 
         async def scene(transport: Transport, _: Books) -> None:
-            recorders.append(Recorder(transport))
+            recorders.append(Recorder(transport, next(iter(self.plan.keys), None)))
             await run_probe(
                 one,
                 recorders[0],

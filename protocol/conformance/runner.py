@@ -14,6 +14,10 @@ T = TypeVar("T")
 Scene = Callable[[Transport, Books], Awaitable[T]]
 
 
+class TooLong(TimeoutError):
+    """A scene was not over in its time."""
+
+
 class Runner(Protocol):
     """Runs scenes with a server: always the same, or a fresh one for each."""
 
@@ -50,7 +54,7 @@ class AtUrl:
         return self.url
 
     def run(self, scene: Scene[T]) -> T:
-        """Run ``scene``, with its own connections; raises ``TimeoutError`` if it takes too long."""
+        """Run ``scene``, with its own connections; raises ``TooLong``."""
 
         async def main() -> T:
             options = {"key": self.key, "tls": self.tls, "connections": self.connections, "quiet_seconds": self.quiet_seconds}
@@ -59,7 +63,7 @@ class AtUrl:
                     async with socket_transport(self.url, **options) as transport:
                         return await scene(transport, NoBooks())
             except trio.TooSlowError:
-                raise TimeoutError(f"a conversation was not over in {self.seconds:g} s") from None
+                raise TooLong(f"a conversation was not over in {self.seconds:g} s") from None
 
         return trio.run(main)
 

@@ -11,6 +11,9 @@ from attrs import asdict
 from .report import Failure, Finding, Report
 from .transport import Frame
 
+LONG: Final = 4_000
+"""Characters of a frame that a terminal can show. Who wants to paste a longer one takes it from the JSON."""
+
 MARKS: Final[Mapping[str, str]] = {"held": "✓", "broken": "✗", "not offered": "–"}
 
 
@@ -26,11 +29,18 @@ def sayable(text: str) -> str:
 
 def lines_of(conversation: Sequence[Frame], *, whole: bool = False) -> Iterator[str]:
     """A conversation in lines. What was sent can be pasted; of what was got only the last frame is shown ``whole``, or all."""
+    most = None if whole else LONG
     last = len(conversation) - 1
     numbered = enumerate(conversation)
     for (who, brief), some in groupby(numbered, lambda one: _kind(one[1], brief=not whole and one[0] < last)):
         notes = [note for _, note in some]
-        yield from [f"{who:>3} ←  {_types([note['got'] for note in notes])}"] if brief else map(_line, notes)
+        yield from (
+            [f"{who:>3} ←  {_types([note['got'] for note in notes])}"] if brief else (_cut(_line(note), most) for note in notes)
+        )
+
+
+def _cut(line: str, most: int | None) -> str:
+    return line if most is None or len(line) <= most else f"{line[:most]}… ({len(line):,} characters: see --json)"
 
 
 def _kind(note: Frame, *, brief: bool) -> tuple[str, bool]:

@@ -1,6 +1,7 @@
 """Hypothesis strategies that all shapes share: texts, programs, damaged frames."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -23,8 +24,11 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
-    expanded = [strategy for weight, strategy in choices for _ in range(weight)]
-    return st.sampled_from(range(len(expanded))).flatmap(expanded.__getitem__)
+    return st.one_of(*(strategy.map(_as_it_is) for weight, strategy in choices for _ in range(weight)))
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -53,19 +57,22 @@ def calls(*, hosted: bool, custom: bool = True) -> st.SearchStrategy[Step]:
     return st.one_of(function, function, *([text] if custom else []), *([search] if hosted else []))
 
 
+def askings(*, hosted: bool, custom: bool) -> st.SearchStrategy[Step]:
+    """A step that calls tools."""
+    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
+    some = st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4)
+    several = st.builds(lambda some, wait: {"calls": some, **wait}, some, _wait())
+    return weighted((1, one), (2, several))
+
+
 def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.SearchStrategy[Step]:
     """One step of a program."""
     say = texts().map(lambda text: {"say": text})
     quote = st.sampled_from(["{{output}}", "{{output_of:t0}}", "so: {{output}}!"]).map(lambda text: {"say": text})
-    one = st.builds(lambda call, wait: {"call": call, **wait}, calls(hosted=hosted, custom=custom), _wait())
-    several = st.builds(
-        lambda some, wait: {"calls": some, **wait},
-        st.lists(calls(hosted=hosted, custom=custom), min_size=2, max_size=4),
-        _wait(),
-    )
     reason = texts().map(lambda text: {"reason": text})
     long = st.integers(20, 60).map(lambda count: {"say": {"tokens": count}})
-    leaves = st.one_of(say, quote, one, several, several, reason, long, st.just({"wait": True}))
+    asked = askings(hosted=hosted, custom=custom)
+    leaves = weighted((1, say), (1, quote), (3, asked), (1, reason), (1, long), (1, st.just({"wait": True})))
     if depth == 0:
         return leaves
     inner = st.lists(steps(hosted=hosted, custom=custom, depth=depth - 1), min_size=1, max_size=2)
@@ -76,15 +83,26 @@ def steps(*, hosted: bool = False, custom: bool = True, depth: int = 1) -> st.Se
         inner,
     )
     again = st.builds(lambda count, body: {"repeat": count, "steps": body}, st.integers(0, 2), inner)
-    return st.one_of(leaves, leaves, leaves, branch, again)
+    return weighted((3, leaves), (1, branch), (1, again))
 
 
 def programs(
     *, hosted: bool = False, custom: bool = True, among: Sequence[Sequence[Step]] | None = None
 ) -> st.SearchStrategy[list[Step]]:
-    """A program that ends in words, or now and then stops or fails. ``among``: one of these (see ``Adapter.programs``)."""
-    if among is not None:
-        return st.sampled_from(among).map(list)
+    """A program that ends in words, or now and then stops or fails. Most of them call tools: there is more to go wrong.
+
+    ``among``: one of these (see ``Adapter.programs``).
+    """
+    return _any_program(hosted=hosted, custom=custom) if among is None else st.sampled_from(among).map(list)
+
+
+@st.composite
+def _any_program(draw: st.DrawFn, /, *, hosted: bool, custom: bool) -> list[Step]:
+    return draw(_programs(hosted=hosted, custom=custom))
+
+
+@cache
+def _programs(*, hosted: bool, custom: bool) -> st.SearchStrategy[list[Step]]:
     last: st.SearchStrategy[Sequence[Step]] = st.sampled_from(
         [[{"say": "Done."}], [{"say": "Done: {{output}}."}], [{"say": "Done."}, {"stop": "end"}]]
     )
@@ -97,7 +115,9 @@ def programs(
         ]
     )
     end = st.integers(0, 9).flatmap(lambda number: rare if number == 9 else last)
-    return st.builds(lambda body, ending: [*body, *ending], st.lists(steps(hosted=hosted, custom=custom), max_size=4), end)
+    body = st.lists(steps(hosted=hosted, custom=custom), max_size=3)
+    asks = st.builds(lambda step, rest: [step, *rest], askings(hosted=hosted, custom=custom), body)
+    return st.builds(lambda body, ending: [*body, *ending], weighted((1, body), (2, asks)), end)
 
 
 def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
@@ -140,7 +160,7 @@ def bad_frames() -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
             frozenset({"invalid_json"}),
         )
     )
-    return st.one_of(known, known, cut)
+    return weighted((2, known), (1, cut))
 
 
 def _wait() -> st.SearchStrategy[Step]:

@@ -259,6 +259,15 @@ def test_a_conversation_in_lines() -> None:
     assert len(list(lines_of(NOTES, whole=True))) == len(NOTES)
 
 
+def test_a_huge_frame_is_cut_but_for_those_who_want_it_whole() -> None:
+    notes: list[Frame] = [{"client": "c0", "sent": {"type": "response.append", "input": "x" * 100_000}}]
+    [line] = lines_of(notes)
+    assert len(line) < 5_000
+    assert line.endswith("characters: see --json)")
+    [line] = lines_of(notes, whole=True)
+    assert len(line) > 100_000
+
+
 def test_a_page_holds_all_and_needs_nothing() -> None:
     report = run(Spoiled(renumber), shapes=["append"], examples=60)
     page = html(report)

@@ -1,8 +1,13 @@
 """What the kit speaks with: WebSockets, HTTP and server-sent events, in memory and over TCP, with good servers and with bad."""
 
 import json
-from collections.abc import Awaitable, Callable
+import shutil
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import trio
@@ -236,3 +241,50 @@ def test_an_address_is_read_from_its_url(url: str, host: str, port: int, path: s
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="not a URL"):
         Address.of(url)
+
+
+# ---- TLS
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key and a certificate for 127.0.0.1, signed by itself."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl here to make a certificate")
+    path = tmp_path_factory.mktemp("tls") / "pair.pem"
+    request = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    files = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(path), "-out", str(path.with_suffix(".crt"))]
+    subprocess.run([*request, *files], check=True, capture_output=True, timeout=60)
+    path.write_text(path.read_text() + path.with_suffix(".crt").read_text())
+    return path
+
+
+@asynccontextmanager
+async def secured(certificate: Path) -> AsyncIterator[int]:
+    """Our server behind TLS; its port."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = Server(make_services())
+    listeners = await trio.open_ssl_over_tcp_listeners(0, context, host="127.0.0.1", https_compatible=True)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run, ())
+        nursery.start_soon(trio.serve_listeners, server.serve, listeners)
+        yield listeners[0].transport_listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_over_tls(certificate: Path) -> None:
+    trusting = ssl.create_default_context(cafile=certificate.with_suffix(".crt"))
+    with trio.fail_after(30):
+        async with secured(certificate) as port, socket_transport(f"https://127.0.0.1:{port}", tls=trusting) as transport:
+            await speak(transport)
+
+
+async def test_a_certificate_that_is_not_trusted_is_refused(certificate: Path) -> None:
+    with trio.fail_after(30):
+        async with secured(certificate) as port, socket_transport(f"wss://127.0.0.1:{port}") as transport:
+            with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+                await transport.connect()
+            with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+                await transport.request("GET", "/models")

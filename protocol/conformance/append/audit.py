@@ -60,6 +60,10 @@ def _check_context(world: World, rollout: Rollout, response: Frame, context: Seq
     """What was acknowledged is there, once, as it was sent, in call order; and nothing else."""
     outputs = [item for item in context if item["type"] in OUTPUT_TYPE_OF.values()]
     results = [found for call_id in rollout.trace.calls if (found := rollout.result(call_id)) is not None]
+    refused = [canonical(item) for one in rollout.appends if one.refused for item in one.items]
+    for item in outputs:
+        if item not in results and canonical(item) in refused:
+            raise world.fail("L6", f"{rollout.id} has kept a result of an append that was refused: {item}")
     if [canonical(item) for item in outputs] != [canonical(item) for item in results]:
         raise world.fail("L14", f"{rollout.id} has kept the results {outputs}; acknowledged, in call order: {results}")
     said = [item["content"] for item in context if item.get("role") == "user"][1:]

@@ -1,21 +1,32 @@
-"""Hypothesis strategies for the append shape: moves, scenes, conversations."""
+"""Hypothesis strategies for the append shape: moves, scenes, conversations.
 
+Moves and scenes are composites, though they draw nothing by themselves: Hypothesis shows strategies by their parts when it
+shrinks, and of these the parts of parts would be megabytes.
+"""
+
+from functools import cache
 from typing import Any, Final
 
 from attrs import evolve
 from hypothesis import strategies as st
 
 from ..script import Step
-from ..strategies import bad_frames, programs, steps
+from ..strategies import bad_frames, programs, steps, weighted
 from . import moves as mv
 
 _WRONG: Final = ["conflict", "unknown", "mismatch", "false_echo", "assistant", "empty", "twice"]
 
 
-def moves(
+@st.composite
+def moves(draw: st.DrawFn, /, **options: Any) -> mv.Move:
+    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
+    return draw(_moves(**options))
+
+
+@cache
+def _moves(
     *, clients: int = 3, hosted: bool = False, long_sleeps: bool = True, quick: bool = False
 ) -> st.SearchStrategy[mv.Move]:
-    """One move. The weights are such that most conversations get somewhere. ``quick``: where time is real."""
     by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
     some = st.lists(call, max_size=4)
     flags = st.booleans()
@@ -23,28 +34,24 @@ def moves(
     answers = st.builds(mv.Answer, by, rollout, some, flags, flags, says, flags, flags)
     plain = st.builds(mv.Answer, st.just(0), rollout, some, flags)
     seconds = [0.01, 0.2, *([] if quick else [1.0, 5.0]), *([40.0, 400.0, 4000.0] if long_sleeps else [])]
-    return st.one_of(
-        plain,
-        plain,
-        answers,
-        answers,
-        creates(clients=clients, hosted=hosted),
-        st.builds(mv.Again, by, rollout, call),
-        st.builds(mv.Wrong, st.sampled_from(_WRONG), by, rollout, call, flags),
-        st.builds(mv.Race, by, by, rollout, call),
-        st.builds(mv.Say, st.sampled_from(["and then?", "   ", "why?"]), _maybe_program(), by, rollout),
-        st.builds(mv.Cancel, by, rollout),
-        st.builds(mv.Finish, by, rollout),
-        st.builds(mv.Attach, by, rollout, st.none() | st.integers(0, 30), st.sampled_from([False, False, False, True])),
-        st.builds(mv.Drop, by, flags),
-        st.builds(mv.Pause, by),
-        st.builds(mv.Resume, by),
-        bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by)),
-        st.builds(mv.Stranger, st.sampled_from(["append", "cancel", "finish", "attach"]), by),
-        st.sampled_from(seconds).map(mv.Sleep),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
-        st.just(mv.Settle()),
+    return weighted(
+        (2, plain),
+        (2, answers),
+        (3, st.just(mv.Settle())),
+        (1, creates(clients=clients, hosted=hosted)),
+        (1, st.builds(mv.Again, by, rollout, call)),
+        (1, st.builds(mv.Wrong, st.sampled_from(_WRONG), by, rollout, call, flags)),
+        (1, st.builds(mv.Race, by, by, rollout, call)),
+        (1, st.builds(mv.Say, st.sampled_from(["and then?", "   ", "why?"]), _maybe_program(), by, rollout)),
+        (1, st.builds(mv.Cancel, by, rollout)),
+        (1, st.builds(mv.Finish, by, rollout)),
+        (1, st.builds(mv.Attach, by, rollout, st.none() | st.integers(0, 30), st.sampled_from([False, False, False, True]))),
+        (1, st.builds(mv.Drop, by, flags)),
+        (1, st.builds(mv.Pause, by)),
+        (1, st.builds(mv.Resume, by)),
+        (1, bad_frames().flatmap(lambda bad: st.builds(mv.Bad, st.just(bad[0]), st.just(bad[1]), by))),
+        (1, st.builds(mv.Stranger, st.sampled_from(["append", "cancel", "finish", "attach"]), by)),
+        (1, st.sampled_from(seconds).map(mv.Sleep)),
     )
 
 
@@ -55,8 +62,14 @@ def creates(*, clients: int = 3, hosted: bool = False) -> st.SearchStrategy[mv.C
     return st.builds(mv.Create, programs(hosted=hosted), by, lane, st.booleans(), pace, st.just(hosted))
 
 
-def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
+@st.composite
+def scenes(draw: st.DrawFn, /, **options: Any) -> list[mv.Move]:
     """Some moves that belong together: single moves alone seldom come in the order in which they matter."""
+    return draw(_scenes(**options))
+
+
+@cache
+def _scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Move]]:
     by, rollout, call = st.integers(0, clients - 1), st.integers(0, 2), st.integers(0, 4)
     back = st.none() | st.integers(0, 30)
     one = moves(clients=clients, **options)
@@ -70,9 +83,10 @@ def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mov
     )
     in_turn = st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)
     stalled = st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))
-    twice = st.builds(
-        lambda who, number, which: [mv.Answer(0, number), settle, mv.Again(who, number, which), settle], by, rollout, call
+    once = st.one_of(
+        st.builds(mv.Answer, st.just(0), rollout), st.builds(mv.Say, st.just("and then?"), st.none(), st.just(0), rollout)
     )
+    twice = st.builds(lambda first, who, which: [first, settle, mv.Again(who, first.rollout, which), settle], once, by, call)
     half = st.builds(
         lambda kind, who, number, which: [
             mv.Wrong(kind, who, number, which, True),
@@ -86,16 +100,27 @@ def scenes(*, clients: int = 3, **options: Any) -> st.SearchStrategy[list[mv.Mov
         call,
     )
     single = one.map(lambda move: [move])
-    return st.one_of(single, single, answer_all, reconnect, takeover, in_turn, stalled, twice, half)
+    return weighted(
+        (2, single),
+        (1, answer_all),
+        (1, reconnect),
+        (1, takeover),
+        (1, in_turn),
+        (1, stalled),
+        (1, twice),
+        (1, half),
+    )
 
 
 def conversations(**options: Any) -> st.SearchStrategy[mv.Conversation]:
     """A conversation that begins with a Response."""
     first = creates(hosted=options.get("hosted", False)).map(lambda one: evolve(one, by=0, lane=0))
-    rest = st.lists(scenes(**options), max_size=12).map(lambda some: [move for scene in some for move in scene])
+    scene = scenes(**options)
+    some = weighted((1, st.lists(scene, max_size=3)), (1, st.lists(scene, min_size=3, max_size=12)))
+    rest = some.map(lambda some: [move for scene in some for move in scene])
     ending = st.sampled_from(["answer", "answer", "cancel"])
     return st.builds(lambda one, more, end: mv.Conversation([one, mv.Settle(), *more], end), first, rest, ending)
 
 
 def _maybe_program() -> st.SearchStrategy[list[Step] | None]:
-    return st.one_of(st.none(), st.none(), st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}]))
+    return st.one_of(st.none(), st.lists(steps(depth=0), max_size=2).map(lambda body: [*body, {"say": "anew"}]))

@@ -6,6 +6,7 @@ the ``audit`` checks what it has come to. When all sockets are closed nothing ma
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
@@ -30,6 +31,12 @@ PATIENCE: Final = 100
 
 LET_GO: Final = 400.0
 """Seconds after which a server has let go of Responses that nobody is attached to: more than ``detach_seconds``."""
+
+TIRING: Final = 30.0
+"""Seconds of silence after which a server may close a connection."""
+
+QUIET: Final = 20.0
+"""Seconds: a Response that says nothing for so long waits for somebody. Less than the signs of life are apart."""
 
 FEW_LANES: Final = 30
 """Of the 32 names that a socket may have."""
@@ -72,6 +79,8 @@ class Machine:
         self._reading: dict[Client, trio.Event] = {}
         self._keys = 0
         self._lanes = 0
+        self._tired = False
+        """Whether a server may have closed a connection that was slow or silent."""
         self._moves: dict[type, Callable[[Any], Awaitable[None]]] = {
             mv.Create: self._create,
             mv.Answer: self._answer,
@@ -117,10 +126,11 @@ class Machine:
             while True:
                 await self._reading[client].wait()
                 self.world.hear(client, parse(await self._sockets[client].receive_text()))
-        except Closed:
-            self.world.lose(client)
         except ConformanceError:
             pass  # the world remembers it, and whoever plays raises it
+        except Closed:
+            with suppress(ConformanceError):
+                self.world.close(client, excused=self._tired)
 
     def _raise_failure(self) -> None:
         if self.world.failure is not None:
@@ -232,14 +242,15 @@ class Machine:
             return
         client = await self._client(by)
         answers = self.world.answers(client, rollout)
+        must_end = kind == "cancel" or rollout.trace.asks_user
         rollout.cancelled |= kind == "cancel" and DONE in answers.codes
         frame = {"type": f"response.{kind}", "response_id": rollout.id}
         await self._send(frame, Request(client, kind, answers, None, rollout.id, rollout))
-        if answers.codes == {DONE} and kind == "cancel" and not self._paused():
+        if answers.codes == {DONE} and must_end and not self._paused():
             await self._settle()
             status = (rollout.trace.response or {}).get("status")
-            if self.world.is_watched(rollout) and status != "cancelled":
-                raise self.world.fail("L10", f"{rollout.id} was live when it was cancelled by {client.name}; it is {status}")
+            if self.world.is_watched(rollout) and status != ENDS_AS[kind]:
+                raise self.world.fail("L10", f"{rollout.id} was live at the {kind} of {client.name}; it is {status}")
 
     async def _attach(self, move: mv.Attach) -> None:
         rollout = self._pick(move.rollout)
@@ -265,6 +276,7 @@ class Machine:
             return
         client = clients[move.by % len(clients)]
         self.world.story.did(client.name, "closes" if move.politely else "drops")
+        client.leaving = True
         socket = self._sockets[client]
         await (socket.aclose() if move.politely else socket.drop())
         self.world.lose(client)
@@ -273,6 +285,7 @@ class Machine:
 
     async def _pause(self, move: mv.Pause) -> None:
         client = await self._client(move.by)
+        self._tired = True
         if self._reading[client].is_set():
             self._reading[client] = trio.Event()
             self.world.hazy = True
@@ -296,6 +309,7 @@ class Machine:
 
     async def _sleep(self, move: mv.Sleep) -> None:
         self.world.story.did("time", f"passes: {move.seconds:g} s")
+        self._tired |= move.seconds >= TIRING
         await trio.sleep(move.seconds)
         await self._settle()
 
@@ -325,6 +339,7 @@ class Machine:
         await self._bring_all_to_end(how)
         await self._audit()
         for client in self.world.clients:
+            client.leaving = True
             await self._sockets[client].aclose()
             self.world.lose(client)
 
@@ -346,6 +361,7 @@ class Machine:
             at = len(clients)
             await self._attach(mv.Attach(at, number))
             await self._settle()
+        await self._rest(rollout)
         if rollout.ended:
             return
         if how == "cancel":
@@ -354,6 +370,14 @@ class Machine:
             await self._answer(mv.Answer(at, number))
         elif rollout.trace.parked:
             await self._end(at, number, "finish")
+
+    async def _rest(self, rollout: Rollout) -> None:
+        """Wait until it has parked or ended. As long as it speaks it may take its time."""
+        while self._transport.exact and not rollout.ended and not rollout.trace.parked:
+            said = len(rollout.log)
+            await self._sleep(mv.Sleep(QUIET))
+            if len(rollout.log) == said:
+                raise self.world.fail("L12", f"{rollout.id} neither goes on, nor asks for anything, nor ends")
 
     async def _audit(self) -> None:
         """A client that knew nothing reads each Response from its beginning."""
@@ -383,6 +407,9 @@ class Machine:
         left = self._books.leftovers()
         if left:
             raise self.world.fail("L11", f"left behind: {', '.join(left)}")
+
+
+ENDS_AS: Final = {"cancel": "cancelled", "finish": "completed"}
 
 
 def _wrong_items(kind: str, rollout: Rollout, call: Mapping[str, Any] | None) -> list[Frame] | None:

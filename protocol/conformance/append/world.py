@@ -74,6 +74,8 @@ class Client:
     """Lanes that creates were sent on."""
     joined: set[str | None] = field(factory=set)
     """Lanes that attaches were sent on."""
+    leaving: bool = False
+    """It closes its socket itself."""
     gone: bool = False
 
     def lane_of(self, rollout: Rollout) -> tuple[str | None] | None:
@@ -124,6 +126,14 @@ class World:
         request.serial = self._sent
         request.client.pending.append(request)
         self.hazy = True
+
+    def close(self, client: Client, *, excused: bool) -> None:
+        """Its socket is closed; raises ``ConformanceError`` if the server did so, and is not ``excused``."""
+        asked = {one.kind for one in client.pending}
+        left = client.leaving or client.gone
+        self.lose(client)
+        if not left and not excused:
+            raise self.fail("L13" if "bad" in asked else "L12", f"the server has closed {client.name}'s connection")
 
     def lose(self, client: Client) -> None:
         """Its socket is gone."""
@@ -187,9 +197,13 @@ class World:
         return [one for client in self.clients for one in client.pending if not self._may_wait(one)]
 
     def clear_up(self) -> None:
-        """All that was sent is answered, and all that was said is heard."""
+        """All that was sent is answered, and all that was said is heard; raises ``ConformanceError``."""
         self.hazy = False
         self._given = {one: given for one, given in self._given.items() if not self.is_watched(one.rollout)}
+        for client in self.clients:
+            for rollout in (feed.rollout for feed in client.feeds.values() if feed.open and not feed.rollout.ended):
+                if self._controllers.get(rollout) is not client:
+                    raise self.fail("L9", f"{client.name} was replaced as {rollout.id}'s client, and was not told")
 
     def _is_settled(self, request: Request) -> bool:
         """A cancel or a finish that was not refused by now has done what it does."""

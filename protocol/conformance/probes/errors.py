@@ -51,9 +51,9 @@ async def a_binary_frame(talk: Talk) -> None:
 
 @probe("L12", basis="OpenAI")
 async def the_errors_shape(talk: Talk) -> None:
-    """A request whose input is a number is refused. On a socket the frame is ``{"type": "error", "status",
-    "error": {"type", "code", "message", "param"}}`` (OpenAI, WebSocket mode; Open Responses asks for ``status``); over
-    HTTP it is the status, and a JSON body ``{"error": {"message", "type", "param", "code"}}`` (OpenAI, error codes)."""
+    """A request whose input is a number is refused. On a socket the frame is ``{"type": "error", "status", "error":
+    {"type", "code", "message", "param"}}`` (OpenAI, WebSocket mode; Open Responses asks for ``status``); over HTTP it is
+    the status, and a JSON body ``{"error": {"message", "type", "param", "code"}}`` (OpenAI, error codes)."""
     client = await talk.client()
     frame = {**client.opening(say("Hello.")), "input": 7}
     refusal = client.must_refuse(await client.ask(frame), ["invalid_type", "invalid_value"])
