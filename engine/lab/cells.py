@@ -7,12 +7,15 @@ from typing import Any, Final
 
 from attrs import asdict, field, frozen
 
+from ..stages.counters import STAGES
 from .play import Played, Way
 from .timeline import Timeline, ToolTimes, TurnTimes
 from .workload import Workload
 
 PARTS: Final = ("sampling", "tools", "network", "engine", "rest")
 """Where the time goes."""
+STAGES_SHOWN: Final = STAGES[:5]
+"""Those whose seconds a Response reports: the last two run when it has been sent."""
 
 
 @frozen(kw_only=True)

@@ -191,6 +191,22 @@ def _synthetic(table: WorkloadTable, where: str) -> Synthetic | None:
     return synthetic
 
 
+def spread(text: str) -> Spread:
+    """A ``Spread`` as the command line has it: ``0.2``, ``recorded``, ``exponential:0.2``, ``lognormal:0.2:1.0``.
+
+    Raises ``ExperimentError``.
+    """
+    first, *numbers = text.split(":")
+    try:
+        if not numbers and first != "recorded":
+            return Spread(value=float(first))
+        named = dict(zip(("value", "sigma"), map(float, numbers), strict=False))
+        return from_wire({"distribution": first, **named}, Spread)
+    except (ValueError, ProtocolError):
+        forms = "a number of seconds, recorded, exponential:MEAN or lognormal:MEDIAN:SIGMA"
+        raise ExperimentError(f"{text!r} is none of {forms}") from None
+
+
 # ---- workloads
 
 
