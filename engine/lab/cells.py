@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from attrs import asdict, field, frozen
 
+from ..config import REUSE
 from ..stages.counters import STAGES
 from .play import Played, Way
 from .timeline import Timeline, ToolTimes, TurnTimes
@@ -33,7 +34,8 @@ class Cell:
     @property
     def label(self) -> str:
         """The shape, and what is turned off."""
-        return f"{self.shape} -{','.join(self.no_reuse)}" if self.no_reuse else self.shape
+        off = "all" if set(self.no_reuse) == REUSE else ",".join(self.no_reuse)
+        return f"{self.shape} -{off}" if off else self.shape
 
 
 @frozen(kw_only=True)

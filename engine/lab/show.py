@@ -103,11 +103,11 @@ def progress(count: int) -> Iterator[Callable[[Cell, Sample], None]]:
 
 def comparison(results: Results) -> Table:
     """The most important figures of a comparison, for a terminal of 80 columns."""
-    caption = "Medians of whole rollouts in s, the rest in ms; first: to the first token of a turn."
+    caption = "Medians. over: above the floor; first: to a turn's first token, ms; engine, CPU: ms."
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
-    table.add_column("", no_wrap=True, min_width=18)
-    for name in ("seconds", "±", "over floor", "first", "engine", "CPU", "kB up", "kB down"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for name, width in (("s", 7), ("±", 5), ("over", 6), ("first", 6), ("engine", 7), ("CPU", 6), ("kB up", 6), ("kB down", 7)):
+        table.add_column(name, justify="right", no_wrap=True, min_width=width)
     several = len(results.workloads) > 1
     for (workload, place), group in groupby(results.results, lambda one: (one.cell.workload, _place(one.cell))):
         table.add_row(f"[bold]{f'{workload}: ' if several else ''}{place}[/]")
