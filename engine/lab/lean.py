@@ -31,7 +31,7 @@ TYPE: Final = b'{"type":"'
 TEXT, CLOSE, PING, PONG = 0x1, 0x8, 0x9, 0xA
 UPGRADE: Final = (
     "GET /v1/responses HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    "Sec-WebSocket-Key: c29zdGVudXRvIGNvbXBhcmU=\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 POST: Final = "POST /v1/responses HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
 

@@ -106,7 +106,7 @@ def comparison(results: Results) -> Table:
     caption = "Medians. over: above the floor; first: to a turn's first token, ms; engine, CPU: ms."
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
     table.add_column("", no_wrap=True)
-    for name, width in (("s", 7), ("±", 5), ("over", 6), ("first", 6), ("engine", 7), ("CPU", 6), ("kB up", 6), ("kB down", 7)):
+    for name, width in (("s", 6), ("±", 5), ("over", 6), ("first", 5), ("engine", 6), ("CPU", 5), ("kB up", 5), ("kB down", 7)):
         table.add_column(name, justify="right", no_wrap=True, min_width=width)
     several = len(results.workloads) > 1
     for (workload, place), group in groupby(results.results, lambda one: (one.cell.workload, _place(one.cell))):

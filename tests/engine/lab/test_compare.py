@@ -17,9 +17,11 @@ from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 from click.testing import CliRunner
 
 from engine import cli
+from engine.client import RolloutError
 from engine.config import REUSE
 from engine.lab import play
 from engine.lab.cells import MEASURES, PARTS, Cell, Figure, Result, Results
@@ -39,7 +41,7 @@ SMALL = {"calls": 3, "parallel": 2, "reasoning_tokens": 5, "call_tokens": 8, "an
 EXPERIMENT = Experiment(
     title="Small & <short>",
     seed=3,
-    compare=Compare(tokens_per_second=(2000.0,), rtt_ms=(0.0, 4.0), ablation=True, repetitions=2),
+    compare=Compare(tokens_per_second=(2000.0,), rtt_ms=(0.0, 4.0), repetitions=2),
     workload=(WorkloadTable(name="small", tool_seconds=Spread(value=0.002), extra=SMALL),),
 )
 ENOUGH = 5
@@ -63,9 +65,7 @@ def cell_of(results: Results, label: str, rtt: float = 0.0) -> Result:
 
 
 def test_every_cell_is_there(results: Results) -> None:
-    labels = {*WAYS, *(f"{shape} -{kind}" for shape in ("create", "http") for kind in (*REUSE, "all"))}
-    assert {one.cell.label for one in results.results} == labels
-    assert len(results.results) == 2 * len(labels)
+    assert [(one.cell.rtt, one.cell.label) for one in results.results] == [(rtt, way) for rtt in (0.0, 0.004) for way in WAYS]
 
 
 def test_nothing_is_faster_than_its_floor(results: Results) -> None:
@@ -90,8 +90,15 @@ def test_what_each_shape_does(results: Results) -> None:
         assert chain.typical.stage_runs["render"] == 3
     assert append["tokens_rendered"].median == create["tokens_rendered"].median < full["tokens_rendered"].median
     assert append["bytes_up"].median < create["bytes_up"].median < full["bytes_up"].median
-    off = cell_of(results, "create -tokens")
-    assert off["tokens_rendered"].median > create["tokens_rendered"].median
+
+
+def test_each_kind_of_reuse_is_turned_off() -> None:
+    asked = Compare(tokens_per_second=(float("inf"),), rtt_ms=(0.0,), shapes=("create",), ablation=True, repetitions=1)
+    done = trio.run(partial(compare, evolve(EXPERIMENT, compare=asked), command=""))
+    rendered = {one.cell.label: one["tokens_rendered"].median for one in done.results}
+    assert rendered.keys() == {"create", "create -all", *(f"create -{kind}" for kind in REUSE)}
+    more = {label for label, tokens in rendered.items() if tokens > rendered["create"]}
+    assert more == {"create -tokens", "create -all"}
 
 
 def test_the_network_is_in_between(results: Results) -> None:
@@ -233,6 +240,23 @@ def test_without_matplotlib_charts_are_refused_before_anything_is_measured(monke
     monkeypatch.setattr("engine.lab.command.find_spec", lambda _: None)
     done = run("--html", "page.html")
     assert (done.exit_code, "sostenuto[lab]" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize("side_by_side", [1, 2])
+def test_a_rollout_that_is_refused_ends_the_comparison_with_the_servers_words(tmp_path: Path, side_by_side: int) -> None:
+    rollout = evolve(Synthetic(calls=1).rollout(Spread(), 0), tools=({"type": "file_search", "name": "search"},))
+    write_rollout(rollout, tmp_path / "refused.jsonl")
+    asked = Compare(tokens_per_second=(2000.0,), rtt_ms=(0.0,), repetitions=1, side_by_side=side_by_side)
+    experiment = Experiment(compare=asked, workload=(WorkloadTable(file=str(tmp_path / "refused.jsonl")),))
+    with pytest.raises(RolloutError, match="file_search is not offered"):
+        trio.run(partial(compare, experiment, command=""))
+
+
+def test_rollouts_side_by_side_are_all_played(tmp_path: Path) -> None:
+    asked = Compare(tokens_per_second=(2000.0,), rtt_ms=(0.0,), repetitions=1, side_by_side=3)
+    experiment = Experiment(compare=asked, workload=(WorkloadTable(name="one", extra={"calls": 1}),))
+    done = trio.run(partial(compare, experiment, command=""))
+    assert [len(one.samples) for one in done.results] == [1, 1, 1, 1]
 
 
 # ---- processes, and the clients that measure
