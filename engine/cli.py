@@ -137,7 +137,8 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
 @click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts and a table.")
 @click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
 @click.option("--png", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
-def compare(files: tuple[Path, ...], **options: Any) -> None:
+@click.pass_context
+def compare(context: click.Context, /, files: tuple[Path, ...], **options: Any) -> None:
     """Measure what each shape costs: end to end, and where the time goes.
 
     Plays rollouts in each shape against servers in processes of their own, for each speed of the model and each distance of
@@ -150,11 +151,14 @@ def compare(files: tuple[Path, ...], **options: Any) -> None:
     from .lab.experiment import ExperimentError
 
     try:
-        run(files, **options)
+        measured = run(files, **options)
     except ExperimentError as error:
         fail(str(error))
     except (ChildFailed, ConnectionLost, RolloutError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if not measured:
+        click.echo("interrupted", err=True)
+        context.exit(INTERRUPTED)
 
 
 @main.command()
@@ -194,9 +198,10 @@ def demo(context: click.Context, seed: int, tokens_per_second: float, shape: Sha
     """
     from .client import ConnectionLost, RolloutError
     from .lab.demo.beside import SideBySide
-    from .lab.demo.run import SHAPES, until_signal
+    from .lab.demo.run import SHAPES
     from .lab.demo.run import demo as run
     from .lab.demo.view import JsonView, LiveView
+    from .lab.signals import until_signal
 
     shapes = SHAPES if shape is None else [shape]
     audience = JsonView() if as_json else SideBySide(seed) if shape is None else LiveView(seed)

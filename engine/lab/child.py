@@ -47,7 +47,9 @@ class Child:
         Raises ``ChildFailed``. Cancelled, nothing is left.
         """
         command = [sys.executable, "-m", __name__, encode({"kind": kind, **told}).decode()]
-        process = await trio.lowlevel.open_process(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = await trio.lowlevel.open_process(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )  # else Ctrl-C would end it before its parent does
         child = cls(process)
         try:
             child.port = (await child._line())["port"]
@@ -67,7 +69,7 @@ class Child:
             return float((await self._line())["cpu"])
 
     async def aclose(self) -> None:
-        """End it, by force if it takes long. Cancelled, it is killed."""
+        """End it, by force if it takes long; also when it is cancelled."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):

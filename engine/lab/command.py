@@ -20,6 +20,7 @@ from .compare import cells
 from .compare import compare as measure
 from .experiment import Compare, Experiment, ExperimentError, WorkloadTable, check, read_experiment, spread, workloads
 from .show import comparison, progress
+from .signals import until_signal
 
 
 @frozen(kw_only=True)
@@ -42,8 +43,11 @@ def compare(
     svg: Path | None,
     png: Path | None,
     **options: Any,
-) -> None:
-    """Measure, and show. Raises ``ExperimentError`` and all that ``compare.compare`` does."""
+) -> bool:
+    """Measure, and show; false if a signal came before the end.
+
+    Raises ``ExperimentError`` and all that ``compare.compare`` does.
+    """
     outlets = Outlets(as_json=as_json, as_csv=as_csv, html=html, svg=svg, png=png)
     if as_json and as_csv:
         raise ExperimentError("--json and --csv both print: take one")
@@ -52,8 +56,12 @@ def compare(
     experiment = asked(files, **options)
     count = len(cells(experiment.compare, workloads(experiment))) * experiment.compare.repetitions
     with progress(count) as on_sample:
-        results = trio.run(partial(measure, experiment, command=command(), on_sample=on_sample))
+        job = partial(measure, experiment, command=command(), on_sample=on_sample)
+        results = trio.run(until_signal, job)
+    if results is None:
+        return False
     show(results, outlets)
+    return True
 
 
 def command() -> str:

@@ -33,7 +33,7 @@ from .play import Player, Way
 from .timeline import Timeline
 from .workload import Workload
 
-WARM_UP: Final = Workload("warm-up", Rollout("", "", None, (), (UserRecord("Hello."), AssistantRecord("Hello."))))
+WARM_UP: Final = Workload("(warm-up)", Rollout("", "", None, (), (UserRecord("Hello."), AssistantRecord("Hello."))))
 STORES: Final[Mapping[Way, bool]] = {"append": False, "create": False, "http": True, "http-full": False}
 
 OnSample = Callable[[Cell, Sample], object]
@@ -93,29 +93,21 @@ def machine() -> dict[str, Any]:
 async def _in_turn(stage: "_Stage", waiting: list[Cell], at_once: int, note: OnSample) -> None:
     """Play each cell once, so many at the same time."""
     queue = iter(waiting)
+    failures: list[Exception] = []
 
-    async def work() -> None:
-        for cell in queue:
-            note(cell, await stage.play(cell))
-
-    if at_once == 1:
-        await work()
-        return
-    failure: Exception | None = None
-
-    async def guarded(scope: trio.CancelScope) -> None:
-        nonlocal failure
+    async def work(scope: trio.CancelScope) -> None:
         try:
-            await work()
+            for cell in queue:
+                note(cell, await stage.play(cell))
         except Exception as error:  # goes out as it is, not in the nursery's group
-            failure = error
+            failures.append(error)
             scope.cancel()
 
     async with trio.open_nursery() as nursery:
         for _ in range(at_once):
-            nursery.start_soon(guarded, nursery.cancel_scope)
-    if failure is not None:
-        raise failure
+            nursery.start_soon(work, nursery.cancel_scope)
+    if failures:
+        raise failures[0]
 
 
 @define(eq=False)
@@ -179,7 +171,7 @@ class _Stage:
         return host
 
     async def aclose(self) -> None:
-        """End all processes, side by side. Cancelled, they are killed."""
+        """End all processes, side by side, within a deadline; also when it is cancelled."""
         async with trio.open_nursery() as nursery:
             for host in self._all:
                 for child in (*host.relays.values(), host.server):

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from engine.lab.figures import COLOURS, charts
 from engine.lab.lean import open_play
 from engine.lab.play import WAYS, Player
 from engine.lab.report import as_csv, page
+from engine.lab.signals import until_signal
 from engine.lab.workload import Spread, Synthetic
 from engine.serving import Options, running
 from engine.trajectories import AssistantRecord, Rollout, ToolRecord, UserRecord, write_rollout
@@ -257,6 +259,24 @@ def test_rollouts_side_by_side_are_all_played(tmp_path: Path) -> None:
     experiment = Experiment(compare=asked, workload=(WorkloadTable(name="one", extra={"calls": 1}),))
     done = trio.run(partial(compare, experiment, command=""))
     assert [len(one.samples) for one in done.results] == [1, 1, 1, 1]
+
+
+async def test_a_signal_ends_it_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    children: list[Child] = []
+    start = Child.start
+
+    async def noted(kind: str, **told: Any) -> Child:
+        children.append(await start(kind, **told))
+        return children[-1]
+
+    def interrupt(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Child, "start", noted)
+    experiment = evolve(EXPERIMENT, compare=evolve(EXPERIMENT.compare, repetitions=1000))
+    assert await until_signal(partial(compare, experiment, command="", on_sample=interrupt)) is None
+    assert children
+    assert all(child._process.returncode is not None for child in children)
 
 
 # ---- processes, and the clients that measure
