@@ -107,6 +107,61 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
 
 
 @main.command()
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="[EXPERIMENT.toml | ROLLOUT.jsonl ...]",
+)
+@click.option(
+    "--speeds",
+    show_default="65,300,1000,4000",
+    help="Tokens per second of the models, joined by commas; inf is as fast as can be.",
+)
+@click.option("--rtt", show_default="0,20,80", help="Round trip times of the network in milliseconds, joined by commas.")
+@click.option(
+    "--shapes",
+    show_default="append,create,http,http-full",
+    help="append, create, http, http-full (the whole history each time), joined by commas.",
+)
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), show_default="3", help="How often each cell is played; figures are medians."
+)
+@click.option("--no-reuse-ablation", "ablation", is_flag=True, help="Also with each kind of reuse turned off, and with all.")
+@click.option("--calls", type=click.IntRange(min=0), show_default="8", help="Tool calls of the made-up rollout.")
+@click.option("--tool-seconds", help="What tools take: a number, recorded, exponential:MEAN, lognormal:MEDIAN:SIGMA.")
+@click.option("--side-by-side", type=click.IntRange(min=1), help="Rollouts that are played at the same time.")
+@click.option("--seed", type=int, help="Of all that is made up.")
+@click.option("--json", "as_json", is_flag=True, help="Print all results as one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line of CSV for each cell.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts and a table.")
+@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
+@click.option("--png", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
+@click.pass_context
+def compare(context: click.Context, /, files: tuple[Path, ...], **options: Any) -> None:
+    """Measure what each shape costs: end to end, and where the time goes.
+
+    Plays rollouts in each shape against servers in processes of their own, for each speed of the model and each distance of
+    the network. Plays recorded rollouts, or one that is made up, or what an experiment's file says; options overrule it.
+    Without anything it takes about a minute. Charts need: pip install 'sostenuto[lab]'.
+    """
+    from .client import ConnectionLost, RolloutError
+    from .lab.child import ChildFailed
+    from .lab.command import compare as run
+    from .lab.experiment import ExperimentError
+
+    try:
+        measured = run(files, **options)
+    except ExperimentError as error:
+        fail(str(error))
+    except (ChildFailed, ConnectionLost, RolloutError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if not measured:
+        click.echo("interrupted", err=True)
+        context.exit(INTERRUPTED)
+
+
+@main.command()
 @click.argument("side", type=click.Choice(["openapi", "asyncapi"]))
 @click.option("--url", default="http://127.0.0.1:8080", help="Where the server is, as the description says.")
 def schema(side: str, url: str) -> None:
@@ -196,9 +251,10 @@ def demo(context: click.Context, seed: int, tokens_per_second: float, shape: Sha
     """
     from .client import ConnectionLost, RolloutError
     from .lab.demo.beside import SideBySide
-    from .lab.demo.run import SHAPES, until_signal
+    from .lab.demo.run import SHAPES
     from .lab.demo.run import demo as run
     from .lab.demo.view import JsonView, LiveView
+    from .lab.signals import until_signal
 
     shapes = SHAPES if shape is None else [shape]
     audience = JsonView() if as_json else SideBySide(seed) if shape is None else LiveView(seed)

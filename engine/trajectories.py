@@ -1,8 +1,9 @@
 """Recorded rollouts: one JSON object a line, one rollout a file.
 
 The first line is ``{"kind": "rollout", "source", "license", "instructions", "tools": [...]}``. Then follow, in order, records
-of kind ``user`` (``text``), ``assistant`` (``text``, ``tool_calls: [{"call_id", "name", "arguments"}]``) and ``tool``
-(``call_id``, ``output``, ``seconds`` or null). ``arguments`` is the JSON text as the model wrote it.
+of kind ``user`` (``text``), ``assistant`` (``text``, ``tool_calls: [{"call_id", "name", "arguments"}]``, and ``reasoning`` if
+it has thought) and ``tool`` (``call_id``, ``output``, ``seconds`` or null). ``arguments`` is the JSON text as the model wrote
+it.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,10 +35,11 @@ class RecordedCall:
 
 @frozen
 class AssistantRecord:
-    """The model said ``text`` (nothing, if it is empty), then made ``calls``."""
+    """The model thought ``reasoning``, said ``text`` (nothing, if they are empty), then made ``calls``."""
 
     text: str
     calls: tuple[RecordedCall, ...] = ()
+    reasoning: str = ""
 
 
 @frozen
@@ -86,6 +88,25 @@ def read_rollout(path: str | PathLike[str]) -> Rollout:
     return Rollout(head.source, head.license, head.instructions, head.tools, tuple(rest))
 
 
+def write_rollout(rollout: Rollout, path: str | PathLike[str]) -> None:
+    """Write a file that ``read_rollout`` reads as the same. Raises ``OSError``."""
+    with open(path, "wb") as file:
+        file.writelines(codec.encode(line) + b"\n" for line in _lines(rollout))
+
+
+def _lines(rollout: Rollout) -> Iterator[Json]:
+    head = {"kind": "rollout", "source": rollout.source, "license": rollout.license}
+    yield {**head, "instructions": rollout.instructions, "tools": rollout.tools}
+    for record in rollout.records:
+        if isinstance(record, UserRecord):
+            yield {"kind": "user", "text": record.text}
+        elif isinstance(record, ToolRecord):
+            yield {"kind": "tool", "call_id": record.call_id, "output": record.output, "seconds": record.seconds}
+        else:
+            thought = {"reasoning": record.reasoning} if record.reasoning else {}
+            yield {"kind": "assistant", "text": record.text, "tool_calls": record.calls, **thought}
+
+
 def _records(path: str, lines: list[str]) -> Iterator[Rollout | Record]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -116,6 +137,9 @@ class _Fields:
             raise _Wrong(path, f"expected an object, got {_kind(value)}")
         self._value = value
         self._path = path
+
+    def has(self, name: str) -> bool:
+        return name in self._value
 
     def text(self, name: str) -> str:
         return str(self._get(name, "a string", lambda value: isinstance(value, str)))
@@ -166,7 +190,7 @@ def _read_assistant(fields: _Fields) -> AssistantRecord:
     calls = [
         RecordedCall(call.text("call_id"), call.text("name"), call.text("arguments")) for call in fields.objects("tool_calls")
     ]
-    return AssistantRecord(fields.text("text"), tuple(calls))
+    return AssistantRecord(fields.text("text"), tuple(calls), fields.text("reasoning") if fields.has("reasoning") else "")
 
 
 def _read_tool(fields: _Fields) -> ToolRecord:

@@ -6,24 +6,20 @@ The model's part is the server's ``trajectory`` model. A file is one Response; i
 
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import trio
 from attrs import asdict, field, frozen
 
-from protocol.client import AskUser, RunCall, output_for
-
 from ..account import Shape
-from ..chains import HttpWire, SocketWire, open_wire, run_chain
-from ..client import Client, Rollout, RolloutError, connect
+from ..client import RolloutError
 from ..models.lookaround import shorten
 from ..serving import Options, running
-from ..trajectories import AssistantRecord, ToolRecord, UserRecord, read_rollout
+from ..trajectories import AssistantRecord, read_rollout
 from ..trajectories import Rollout as Recording
+from .play import Play, Player, open_play
 
 
 @frozen(kw_only=True)
@@ -69,7 +65,7 @@ async def replay(
             models = tuple(f"{path.stem}=trajectory:{path}" for path in files)
             server = await stack.enter_async_context(running(Options(port=0, models=models, data=":memory:")))
             url = server.url
-        play = await stack.enter_async_context(_stage(url, key, shape))
+        play = await stack.enter_async_context(open_play(url, shape, key=key))
         identical = True
         for path, recording in recordings:
             report = await _report(play, path, recording, shape, real_time=real_time)
@@ -78,49 +74,10 @@ async def replay(
     return identical
 
 
-@frozen
-class _Played:
-    """What came back: items, and the Responses at their end."""
-
-    items: Sequence[dict[str, Any]]
-    responses: Sequence[dict[str, Any]]
-    parks: int
-    bytes_up: int
-    bytes_down: int
-
-
-Play = Callable[["_Player", str], Awaitable[_Played]]
-
-
-@asynccontextmanager
-async def _stage(url: str, key: str | None, shape: Shape) -> AsyncIterator[Play]:
-    """How a recording is played in ``shape``."""
-    if shape == "append":
-        async with connect(url, api_key=key) as client:
-            yield partial(_play_held, client)
-    else:
-        async with open_wire(url, shape, api_key=key) as wire:
-            yield partial(_play_chain, wire)
-
-
-async def _play_held(client: Client, player: "_Player", model: str) -> _Played:
-    async with client.rollout(model=model, hold=player.hold, **player.request()) as rollout:
-        await player.drive(rollout)
-    result = rollout.result()
-    return _Played(result.items, [result.response], result.parks, result.bytes_up, result.bytes_down)
-
-
-async def _play_chain(wire: SocketWire | HttpWire, player: "_Player", model: str) -> _Played:
-    up, down = wire.bytes_up, wire.bytes_down
-    body = {"model": model, **player.request()}
-    result = await run_chain(wire, body, answer=player.output, next_input=player.next_input)
-    return _Played(result.items, result.responses, 0, wire.bytes_up - up, wire.bytes_down - down)
-
-
 async def _report(play: Play, path: Path, recording: Recording, shape: Shape, *, real_time: bool) -> Report:
     started = time.perf_counter()
     try:
-        played = await play(_Player(recording, real_time=real_time), path.stem)
+        played = await play(Player(recording, real_time=real_time), path.stem)
     except RolloutError as error:
         return Report(file=path.name, shape=shape, identical=False, difference=str(error))
     difference = _first_difference(list(_recorded_items(recording)), [_told(item) for item in played.items])
@@ -141,62 +98,6 @@ async def _report(play: Play, path: Path, recording: Recording, shape: Shape, *,
     )
 
 
-class _Player:
-    """The client's part of one recording."""
-
-    def __init__(self, recording: Recording, *, real_time: bool) -> None:
-        self._recording = recording
-        self._real_time = real_time
-        self._outputs = {record.call_id: record for record in recording.records if isinstance(record, ToolRecord)}
-        spoken = [record for record in recording.records if not isinstance(record, ToolRecord)]
-        first = next((n for n, record in enumerate(spoken) if isinstance(record, AssistantRecord)), len(spoken))
-        self._opening = [record for record in spoken[:first] if isinstance(record, UserRecord)]
-        later = [record for record in spoken[first:] if isinstance(record, UserRecord)]
-        self.hold = "conversation" if later else "rollout"
-        self._later = iter(later)
-
-    def request(self) -> dict[str, Any]:
-        """The create body's fields."""
-        return {
-            "instructions": self._recording.instructions,
-            "tools": list(self._recording.tools),
-            "input": [_user(record) for record in self._opening],
-        }
-
-    async def next_input(self) -> list[dict[str, Any]]:
-        """What the user says when the model has answered; nothing at the end."""
-        record = next(self._later, None)
-        return [] if record is None else [_user(record)]
-
-    async def output(self, call: dict[str, Any]) -> dict[str, Any]:
-        """The output item of ``call``, at its time."""
-        record = self._outputs.get(call["call_id"])
-        if record is None:
-            return output_for(call, "the recording has no such call", failed=True)
-        if self._real_time and record.seconds:
-            await trio.sleep(record.seconds)
-        return output_for(call, record.output)
-
-    async def drive(self, rollout: Rollout) -> None:
-        """Answer calls and questions of a held Response until it has ended."""
-        async with trio.open_nursery() as nursery:
-            async for event in rollout:
-                for notice in event.notices:
-                    if isinstance(notice, RunCall):
-                        nursery.start_soon(self._answer, rollout, notice.item)
-                    elif isinstance(notice, AskUser):
-                        more = await self.next_input()
-                        await (rollout.append(*more) if more else rollout.finish())
-            nursery.cancel_scope.cancel()
-
-    async def _answer(self, rollout: Rollout, call: dict[str, Any]) -> None:
-        await rollout.append(await self.output(call))
-
-
-def _user(record: UserRecord) -> dict[str, Any]:
-    return {"type": "message", "role": "user", "content": record.text}
-
-
 Told = tuple[str, ...]
 """What an item says, without ids of the server's making."""
 
@@ -204,6 +105,8 @@ Told = tuple[str, ...]
 def _recorded_items(recording: Recording) -> Iterator[Told]:
     for record in recording.records:
         if isinstance(record, AssistantRecord):
+            if record.reasoning:
+                yield ("reasoning", record.reasoning)
             if record.text:
                 yield ("message", record.text)
             for call in record.calls:
@@ -213,6 +116,8 @@ def _recorded_items(recording: Recording) -> Iterator[Told]:
 def _told(item: dict[str, Any]) -> Told:
     if item["type"] == "message":
         return ("message", "".join(part.get("text", "") for part in item["content"]))
+    if item["type"] == "reasoning":
+        return ("reasoning", "".join(part["text"] for part in item["summary"]))
     return (item["type"], item.get("call_id", ""), item.get("name", ""), item.get("arguments", ""))
 
 

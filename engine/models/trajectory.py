@@ -1,10 +1,10 @@
 """The ``trajectory`` model: replays a recorded rollout, its turns, texts and calls, byte for byte.
 
-Theory. The assistant's records are flattened to lines, each a message or a call. Records with nothing of the user or of tools
-between them are one turn; at its end the model stops, for its calls or because it has answered, and goes on with the
-next turn when there is something new. Where it is, it knows from the context alone: each assistant's message and each call
-there is a line that was said. What the messages and outputs hold is not looked at, so a context that deviates from the
-recording is followed by position. After the last turn it has nothing more to say.
+Theory. The assistant's records are flattened to lines, each a thought, a message or a call. Records with nothing of the user
+or of tools between them are one turn; at its end the model stops, for its calls or because it has answered, and goes on with
+the next turn when there is something new. Where it is, it knows from the context alone: each thought, each assistant's
+message and each call there is a line that was said. What the messages and outputs hold is not looked at, so a context that
+deviates from the recording is followed by position. After the last turn it has nothing more to say.
 
 It is a recording: ``tool_choice`` and ``parallel_tool_calls`` don't change it. ``max_output_tokens`` cuts it.
 """
@@ -16,7 +16,7 @@ from typing import Self
 
 from attrs import frozen
 
-from protocol.items import CALL_CLASSES, Item, Message, text_of
+from protocol.items import CALL_CLASSES, Item, Message, Reasoning, text_of
 
 from ..trajectories import AssistantRecord, RecordedCall, Rollout, read_rollout
 from .base import CallBegin, ModelError, Plan, Stop
@@ -25,11 +25,18 @@ from .pacing import PacedSampler, TextWords, Utterance, observe_all
 
 
 @frozen
+class Thought:
+    """Reasoning."""
+
+    text: str
+
+
+@frozen
 class Line:
-    """One message or call, and the number of its turn."""
+    """One thought, message or call, and the number of its turn."""
 
     turn: int
-    said: str | RecordedCall
+    said: Thought | str | RecordedCall
 
 
 @frozen
@@ -46,6 +53,7 @@ class Recording:
         turn = 0
         for record in rollout.records:
             if isinstance(record, AssistantRecord):
+                lines += [Line(turn, Thought(record.reasoning))] if record.reasoning else []
                 lines += [Line(turn, record.text)] if record.text else []
                 lines += [Line(turn, call) for call in record.calls]
             elif lines and lines[-1].turn == turn:
@@ -95,6 +103,8 @@ class _Replay:
         if isinstance(item, Message):
             if item.role == "assistant" and text_of(item.content):
                 self._pass(self._next_of(str))
+        elif isinstance(item, Reasoning):
+            self._pass(self._next_of(Thought))
         elif isinstance(item, CALL_CLASSES):
             known = self._recording.line_of_call.get(item.call_id)
             self._pass(self._next_of(RecordedCall) if known is None else known)
@@ -109,6 +119,8 @@ class _Replay:
         if self._at == len(lines) or lines[self._at].turn != self._turn:
             return Stop("tool_calls" if self._has_called else "end")
         said = lines[self._at].said
+        if isinstance(said, Thought):
+            return Utterance("reasoning", TextWords(said.text))
         if isinstance(said, str):
             return Utterance("message", TextWords(said))
         begin = CallBegin(said.name, self._offers.kind_of(said.name), said.call_id)
@@ -118,7 +130,7 @@ class _Replay:
         self._has_called |= isinstance(self._recording.lines[self._at].said, RecordedCall)
         self._at += 1
 
-    def _next_of(self, kind: type[str | RecordedCall]) -> int | None:
+    def _next_of(self, kind: type[Thought | str | RecordedCall]) -> int | None:
         lines: Sequence[Line] = self._recording.lines
         return next((at for at in range(self._at, len(lines)) if isinstance(lines[at].said, kind)), None)
 

@@ -25,6 +25,7 @@ from engine.lab.demo.lines import Lines, Screen
 from engine.lab.demo.model import Answer, Ask, Mind, MindModel, Turn
 from engine.lab.demo.policy import mend
 from engine.lab.demo.sources import FILES
+from engine.lab.signals import until_signal
 from engine.models.base import CallBegin, Chunk, Plan, Rendered, Stop, Text
 from engine.stages.rendering import render_prompt
 from engine.store import Stored
@@ -581,7 +582,7 @@ async def test_a_signal_cancels_and_nothing_is_left_behind(
             if event.type == kind:
                 signal.raise_signal(signal.SIGTERM)
 
-    assert await run.until_signal(partial(demonstrate, 0, Killer(), [shape])) is None
+    assert await until_signal(partial(demonstrate, 0, Killer(), [shape])) is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -596,7 +597,7 @@ async def test_who_looks_on_may_fail_and_its_error_comes_out_as_it_is(
             raise BrokenPipeError
 
     with pytest.raises(BrokenPipeError):
-        await run.until_signal(partial(demonstrate, 0, Gone(), [shape]))
+        await until_signal(partial(demonstrate, 0, Gone(), [shape]))
     assert list(tmp_path.iterdir()) == []
 
 

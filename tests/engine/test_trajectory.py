@@ -11,7 +11,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, MessageEnd, Plan, Rendered, Sampler, Stop, Text
+from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, MessageEnd, Plan, Reasoning, Rendered, Sampler, Stop, Text
 from engine.models.trajectory import TrajectoryModel
 from engine.testing import virtually
 from engine.trajectories import (
@@ -45,19 +45,24 @@ def item_of(record: UserRecord | ToolRecord) -> Item:
 def said(record: AssistantRecord) -> list[Item]:
     """The items of an assistant's record."""
     text = (items.OutputText(text=record.text),)
+    thoughts = [items.Reasoning(summary=(items.SummaryText(text=record.reasoning),))] if record.reasoning else []
     message = [items.Message(role="assistant", content=text)] if record.text else []
     calls = [items.FunctionCall(call_id=c.call_id, name=c.name, arguments=c.arguments) for c in record.calls]
-    return [*message, *calls]
+    return [*thoughts, *message, *calls]
 
 
 def items_of(chunks: Sequence[Chunk]) -> list[Item]:
     made: list[Item] = []
-    text, begin = "", None
+    text, begin, thinks = "", None, False
     for chunk in chunks:
         if isinstance(chunk, CallBegin):
             begin = chunk
-        elif isinstance(chunk, Text | CallPieces):
+        elif isinstance(chunk, Text | CallPieces | Reasoning):
+            thinks = isinstance(chunk, Reasoning)
             text += "".join(chunk.pieces)
+        elif isinstance(chunk, MessageEnd) and thinks:
+            made.append(items.Reasoning(summary=(items.SummaryText(text=text),)))
+            text = ""
         elif isinstance(chunk, MessageEnd):
             made.append(items.Message(role="assistant", content=(items.OutputText(text=text),)))
             text = ""
@@ -142,7 +147,7 @@ def rollouts(draw: st.DrawFn) -> Rollout:
         arguments = draw(st.lists(st.sampled_from(["{}", '{ "x":1}', "é no json"]), max_size=3))
         calls = tuple(RecordedCall(f"c{count + index}", "f", text) for index, text in enumerate(arguments))
         count += len(calls)
-        records.append(AssistantRecord(draw(texts), calls))
+        records.append(AssistantRecord(draw(texts), calls, draw(texts)))
         records += [ToolRecord(call.call_id, draw(texts)) for call in calls] if draw(st.booleans()) else []
     return Rollout("", "", None, (), tuple(records))
 
@@ -259,6 +264,7 @@ def test_a_rollout_is_read(tmp_path: Path) -> None:
             [HEAD, {"kind": "assistant", "text": "", "tool_calls": [{**CALL, "arguments": {}}]}],
             ":2: tool_calls[0].arguments: expected a string, got an object",
         ),
+        ([HEAD, {"kind": "assistant", "text": "", "tool_calls": [], "reasoning": 1}], ":2: reasoning: expected a string"),
         ([HEAD, {**GOOD[3], "seconds": True}], ":2: seconds: expected a number, 0 or more, or null, got a boolean"),
         ([{**HEAD, "tools": [{}]}], ":1: tools[0].name: missing"),
         ([{**HEAD, "instructions": 1}], ":1: instructions: expected a string or null"),

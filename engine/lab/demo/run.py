@@ -6,12 +6,11 @@ nothing is left: no process, no file (but the repositories, if they are to be ke
 """
 
 import shutil
-import signal
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import trio
 from attrs import asdict, frozen
@@ -25,7 +24,7 @@ from tools.spec import Tool
 
 from ... import tokens
 from ...account import Shape
-from ...client import Event, background
+from ...client import Event
 from ...client_tools import Toolbox
 from ...ledger import MemoryLedger
 from ...server import Server, listening
@@ -253,28 +252,3 @@ async def _serving(services: Services) -> AsyncIterator[str]:
             failure = error
     if failure is not None:
         raise failure
-
-
-# ---- signals
-
-T = TypeVar("T")
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-async def until_signal(job: Callable[[], Awaitable[T]]) -> T | None:
-    """What ``job`` returns; None when Ctrl-C, or another signal to end, came first: it is cancelled then.
-
-    Raises what it raises.
-    """
-    outcome: T | None = None
-    heeded = [one for one in ENDING if signal.getsignal(one) is not signal.SIG_IGN]  # nohup ignores SIGHUP, for example
-    with trio.open_signal_receiver(*heeded) as signals:
-        async with background() as nursery:
-            nursery.start_soon(_cancel_on, signals, nursery.cancel_scope)
-            outcome = await job()
-    return outcome
-
-
-async def _cancel_on(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
-    async for _ in signals:
-        scope.cancel()

@@ -1,0 +1,155 @@
+"""Processes of an experiment: servers and relays, so that each has a processor's thread and a CPU time of its own.
+
+A child is this module as a program. It is told what to be in JSON, prints ``{"port"}`` when it listens, and then answers each
+line on standard input with ``{"cpu"}``, the seconds of CPU that it has used, until standard input ends: with its parent,
+however that ends.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import trio
+from attrs import define, field
+
+from protocol.codec import encode, parse
+
+END_SECONDS: Final = 5.0
+"""A child that has nothing to do ends at once; one that does not end is killed."""
+
+
+class ChildFailed(Exception):
+    """A child has ended by itself: what it said is on standard error."""
+
+
+# ---- the parent's side
+
+
+@define(eq=False)
+class Child:
+    """A child that runs. ``port`` is where it listens."""
+
+    _process: trio.Process
+    port: int = 0
+    _unread: bytes = b""
+    _lock: trio.Lock = field(factory=trio.Lock)
+
+    @classmethod
+    async def start(cls, kind: str, **told: Any) -> "Child":
+        """A server (``models`` by name with ``file`` and ``tokens_per_second``, ``no_reuse``) or a ``relay`` (``port``,
+        ``one_way``).
+
+        Raises ``ChildFailed``. Cancelled, nothing is left.
+        """
+        command = [sys.executable, "-m", __name__, encode({"kind": kind, **told}).decode()]
+        process = await trio.lowlevel.open_process(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )  # else Ctrl-C would end it before its parent does
+        child = cls(process)
+        try:
+            child.port = (await child._line())["port"]
+        except BaseException:
+            await child.aclose()
+            raise
+        return child
+
+    async def cpu(self) -> float:
+        """Seconds of CPU that it has used. Raises ``ChildFailed``; cancelled, it must not be asked again."""
+        assert self._process.stdin is not None
+        async with self._lock:
+            try:
+                await self._process.stdin.send_all(b"\n")
+            except trio.BrokenResourceError:
+                raise ChildFailed(f"a process of the experiment has ended: {self._process.poll()}") from None
+            return float((await self._line())["cpu"])
+
+    async def aclose(self) -> None:
+        """End it, by force if it takes long; also when it is cancelled."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
+            await self._process.stdin.aclose()
+            await self._process.wait()
+        if self._process.poll() is None:
+            self._process.kill()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
+                await self._process.wait()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
+            await self._process.stdout.aclose()
+
+    async def _line(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while b"\n" not in self._unread:
+            data = await self._process.stdout.receive_some()
+            if not data:
+                raise ChildFailed(f"a process of the experiment has ended: {await self._process.wait()}")
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        told: dict[str, Any] = parse(line)
+        return told
+
+
+# ---- the child's side
+
+
+async def serve(models: dict[str, dict[str, Any]], no_reuse: list[str]) -> None:
+    """Be a server of recorded rollouts, with a ledger and a store in memory, until standard input ends."""
+    from .. import tokens
+    from ..config import REUSE, Config
+    from ..database import Database
+    from ..models.trajectory import TrajectoryModel
+    from ..server import Server, listening
+    from ..services import Services
+
+    tokens.load()
+    database = Database(":memory:")
+    try:
+        loaded = {name: TrajectoryModel.load(model["file"], model["tokens_per_second"], name) for name, model in models.items()}
+        config = Config(continuation="create", reuse=REUSE - set(no_reuse))
+        services = Services(models=loaded, config=config, ledger=database, store=database)
+        async with listening(Server(services)) as port:
+            await _answer(port)
+    finally:
+        database.close()
+
+
+async def delay(port: int, one_way: float) -> None:
+    """Be a relay to ``port`` until standard input ends."""
+    from ..server import port_of
+    from .relay import Relay
+
+    far = Relay(partial(trio.open_tcp_stream, "127.0.0.1", port), one_way)
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, far.serve, 0, host="127.0.0.1"))
+        await _answer(port_of(listeners))
+        nursery.cancel_scope.cancel()
+
+
+async def _answer(port: int) -> None:
+    """Say ``port``, then answer each line with the CPU time, until standard input ends."""
+    _say({"port": port})
+    async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as lines:
+        async for some in lines:
+            for _ in range(some.count(b"\n")):
+                _say({"cpu": time.process_time()})
+
+
+def _say(told: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
+def main(told: str) -> None:
+    """Be what ``told`` says."""
+    kinds: dict[str, Callable[..., Awaitable[None]]] = {"server": serve, "relay": delay}
+    options = json.loads(told)
+    trio.run(partial(kinds[options.pop("kind")], **options))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
