@@ -202,6 +202,7 @@ def _why_not(runner: Runner, asking: _Asking, found: Mapping[str, bool]) -> str 
     async def scene(transport: Transport, _: Books) -> None:
         offered = evolve(ALL, **found)
         talk = Talk(transport, asking.shape, asking.adapter, capabilities=offered, keys=keys, seconds=SECONDS)
+        talk.only_asks = True
         try:
             await asking.asked(talk)
         finally:
