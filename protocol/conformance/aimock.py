@@ -21,6 +21,9 @@ from .transport import Frame
 
 PROGRAMS: Final[Sequence[Program]] = (
     ({"say": "Hello."},),
+    ({"say": "Still here."},),
+    ({"say": "Fine."},),
+    ({"say": "Whole."},),
     ({"say": "a" + "🎹🎻🎺🥁" * 8}, {"say": 'naïve café ☕, a "quoted" \\ word\nand a line'}),
     ({"reason": "I see."}, {"say": "Done."}),
     ({"call": {"name": "read", "arguments": '{"path":"é/🎹.txt"}'}}, {"say": "Done."}),

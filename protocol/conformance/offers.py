@@ -69,6 +69,12 @@ async def _store(talk: Talk) -> None:
     await client.get(f"/responses/{turn.response_id}")
 
 
+async def _input_items(talk: Talk) -> None:
+    client = await talk.posting()
+    turn = await client.open(say("Hello."), store=True)
+    await client.get(f"/responses/{turn.response_id}/input_items")
+
+
 async def _warm_up(talk: Talk) -> None:
     turn = await (await talk.socket()).open(say("Hello."), generate=False)
     talk.need(turn.response is not None and not turn.items, "generate: false generates")
@@ -141,6 +147,7 @@ ASKED: Final[Mapping[str, tuple[Ask, tuple[Shape, ...]]]] = {
     "lanes": (_lanes, SOCKETS),
     "chain": (_chain, CHAINS),
     "store": (_store, HTTP),
+    "input_items": (_input_items, HTTP),
     "warm_up": (_warm_up, SOCKETS),
     "steer": (_steer, ("create",)),
     "cancel": (_cancel, SOCKETS),

@@ -163,6 +163,8 @@ async def socket_transport(url: str, **options: Any) -> AsyncIterator[SocketTran
     """A ``SocketTransport`` with the tasks that its sockets need. At the end its connections are closed by force."""
     async with trio.open_nursery() as nursery:
         transport = SocketTransport(url, nursery, **options)
-        yield transport
-        transport.close()
+        try:
+            yield transport
+        finally:
+            transport.close()
         nursery.cancel_scope.cancel()

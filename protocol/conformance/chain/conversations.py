@@ -101,8 +101,8 @@ class _Kinds:
         return [
             (2 * self.offers.background, st.builds(mv.Cancel, link, by)),
             (2 * self.offers.store, st.builds(mv.Look, link, by)),
-            (2 * (self.offers.store and self.offers.stream), st.builds(mv.Replay, link, by, back, _seldom())),
-            (1 * self.offers.store, st.builds(mv.Pages, link, by, st.integers(1, 3), st.booleans())),
+            (2 * (self.offers.store and self.offers.attach), st.builds(mv.Replay, link, by, back, _seldom())),
+            (1 * self.offers.input_items, st.builds(mv.Pages, link, by, st.integers(1, 3), st.booleans())),
             (1 * self.offers.store, st.builds(mv.Delete, link, by)),
             (1, st.builds(mv.Leave, link)),
         ]
@@ -111,7 +111,8 @@ class _Kinds:
         offers = self.offers
         create = ["create"] if offers.chain else ["cancel"]
         if self.shape == "http":
-            return [*create, *(["get", "delete", "input_items", "replay", "cancel"] if offers.store else [])]
+            create += ["input_items"] if offers.input_items else []
+            return [*create, *(["get", "delete", "replay", "cancel"] if offers.store else [])]
         return [*create, *(["cancel"] if offers.cancel else []), *(["steer"] if offers.steer else [])]
 
     def _bad(self) -> st.SearchStrategy[tuple[str | bytes, frozenset[str]]]:
@@ -221,7 +222,7 @@ class _Kinds:
         """A Response in the background, that is looked at, heard, left and ended."""
         begin = self.creates().map(lambda begin: evolve(begin, tokens_per_second=100.0 if self.quick else 10.0))
         how = st.booleans().map(lambda stream: mv.How(background=True, stream=stream and self.offers.stream))
-        heard = st.builds(mv.Replay, back=st.none() | st.integers(0, 5)) if self.offers.stream else st.just(mv.Look())
+        heard = st.builds(mv.Replay, back=st.none() | st.integers(0, 5)) if self.offers.attach else st.just(mv.Look())
         then = st.lists(st.one_of(heard, st.just(mv.Look()), st.just(mv.Leave()), st.just(mv.Cancel()), one), max_size=4)
         pause = st.sampled_from([0.05, 0.35, 0.8]).map(mv.Sleep)
         return st.builds(lambda first, kind, wait, rest: [evolve(first, how=kind), wait, *rest], begin, how, pause, then)

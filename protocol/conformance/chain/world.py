@@ -323,8 +323,6 @@ class World:
 
     def _ended(self, client: Client, lane: str | None, link: Link) -> None:
         """Its terminal event came: it can be continued, and its lane goes on."""
-        if link.refused and link.status != "failed":
-            raise self._not_refused(link, f"is {link.status}")
         if link.status in GOES_ON:
             client.memory[lane] = link
         else:
@@ -335,6 +333,8 @@ class World:
 
     def conclude(self, link: Link) -> None:
         """It is known how ``link`` has ended."""
+        if link.refused and link.status != "failed":
+            raise self._not_refused(link, f"is {link.status}")
         wrong = check_final(link, strict=self.strict) if not link.refused else None
         if wrong is not None:
             raise self.fail(*wrong)

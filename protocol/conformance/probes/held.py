@@ -133,9 +133,10 @@ async def what_is_stored(talk: Talk) -> None:
         raise talk.failure(f"refused: {answer.message}")
     stored = await client.get(f"/responses/{answer.response_id}")
     talk.need(stored.get("output") == (answer.response or {}).get("output"), f"the output is stored as {stored.get('output')}")
-    listed = await client.get(f"/responses/{answer.response_id}/input_items")
-    asked = [item.get("role") for item in listed.get("data") or ()]
-    talk.need(asked == [item["role"] for item in frame["input"]], f"input_items are {listed}")
+    if talk.capabilities.input_items:
+        listed = await client.get(f"/responses/{answer.response_id}/input_items")
+        asked = [item.get("role") for item in listed.get("data") or ()]
+        talk.need(asked == [item["role"] for item in frame["input"]], f"input_items are {listed}")
     gone = await client.call("DELETE", f"/responses/{answer.response_id}")
     talk.need(gone.status in (200, 204), f"DELETE was answered with {gone.status}")
     after = await client.call("GET", f"/responses/{answer.response_id}")
