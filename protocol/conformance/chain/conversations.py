@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ..adapters import Adapter
 from ..capabilities import ALL, Capabilities
 from ..script import Step
-from ..strategies import bad_frames, programs, steps, weighted
+from ..strategies import bad_frames, calls, programs, steps, weighted
 from ..transport import Shape
 from . import moves as mv
 
@@ -148,7 +148,6 @@ class _Kinds:
         whole: Any = None if self.offers.chain else "heard"
         said = weighted((2, st.just(())), (1, self._programs().map(lambda steps: (steps,))))
         plain = st.builds(mv.Go, st.sampled_from([0, 0, 0, 1]), turn=st.integers(0, 3), say=said, whole=st.just(whole))
-        wrong = st.sampled_from(_WRONG).map(lambda wrong: mv.Go(wrong=wrong, whole=whole))
         fork = st.builds(
             lambda first, other, number: [evolve(first, link=number), settle, evolve(other, link=number + 1)], go, go, _links()
         )
@@ -160,11 +159,63 @@ class _Kinds:
             (1, st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)),
             (1, st.builds(lambda who, some: [mv.Pause(who), *some, mv.Resume(who)], by, st.lists(one, max_size=4))),
             (1, st.builds(lambda who, move, other: [mv.Drop(who), move, other, settle], by, one, one)),
-            (1, st.builds(lambda spoiled, first, then: [spoiled, first, then, settle], wrong, go, go)),
+            (2, self._refused(go)),
             (1, fork),
             (2, self._slowly(one)),
+            (2 * (self.offers.steer and not http), self._steering(one)),
             (2 * (http and self.offers.background and self.offers.store), self._by_itself(one)),
+            (1 * (http and self.offers.store), self._listed()),
             (1 * (http and self.offers.store), st.builds(self._forgotten, plain, go, _links())),
+        )
+
+    def _refused(self, go: st.SearchStrategy[mv.Go]) -> st.SearchStrategy[Moves]:
+        """A continuation that is refused, on the lane of the Response or on another, and what can still be continued."""
+        how = st.sampled_from([mv.How(store=False) if self.offers.store else mv.How(), mv.How()])
+        lane = st.sampled_from([None, 0, 1, 2] if self.offers.lanes else [None])
+        whole: Any = None if self.offers.chain else "heard"
+        by = st.integers(0, self.clients - 1)
+        calling = st.builds(lambda begin, who, kind: evolve(begin, by=who, lane=0, how=kind), self._calling(), by, how)
+        first = st.one_of(calling, how.map(lambda kind: mv.Go(how=kind, whole=whole)))
+        spoiled = st.builds(lambda wrong, where: mv.Go(wrong=wrong, lane=where, whole=whole), st.sampled_from(_WRONG), lane)
+        settle = mv.Settle()
+        return st.builds(
+            lambda one, bad, then: [one, settle, bad, settle, mv.Go(whole=whole), then, settle], first, spoiled, go
+        )
+
+    def _calling(self) -> st.SearchStrategy[mv.Begin]:
+        """The beginning of a chain that calls tools at once."""
+        several = st.lists(calls(hosted=self.hosted, custom=self.offers.custom), min_size=1, max_size=3)
+        steps = several.map(lambda some: [{"calls": some}, {"say": "so: {{output}}!"}])
+        programs = steps if self.only is None else self._programs()
+        return st.builds(mv.Begin, programs, hosted=st.just(self.hosted))
+
+    def _listed(self) -> st.SearchStrategy[Moves]:
+        """A history that is sent again, and listed in pages."""
+        pages = st.builds(mv.Pages, limit=st.integers(1, 3), ascending=st.booleans())
+        return pages.map(lambda listed: [mv.Go(say=self._once(), whole="heard"), mv.Settle(), listed])
+
+    def _once(self) -> Sequence[mv.Said]:
+        return ("go on",) if self.only is None else (self.only[0],)
+
+    def _steering(self, one: st.SearchStrategy[mv.Move]) -> st.SearchStrategy[Moves]:
+        """Several steers of a Response that takes its time, and what becomes of them."""
+        slow = self.creates().map(lambda begin: evolve(begin, tokens_per_second=100.0 if self.quick else 10.0))
+        said = st.lists(st.lists(self._said(), min_size=1, max_size=2).map(mv.Steer), min_size=1, max_size=3)
+        pause = st.sampled_from([0.01, 0.35, 0.8]).map(mv.Sleep)
+        return st.builds(
+            lambda begin, wait, steers, then: [
+                begin,
+                wait,
+                *steers,
+                then,
+                mv.Sleep(0.5 if self.quick else 20.0),
+                mv.Go(),
+                mv.Settle(),
+            ],
+            slow,
+            pause,
+            said,
+            one,
         )
 
     def _by_itself(self, one: st.SearchStrategy[mv.Move]) -> st.SearchStrategy[Moves]:

@@ -21,6 +21,9 @@ from .composing import begun, continued
 from .model import CREATED, PAIRING, Asked, Link
 from .world import Client, Request, World
 
+LONGEST: Final = 100.0
+"""Seconds between two looks at what is live."""
+
 ROUNDS: Final = 60
 DONE: Final = "[DONE]"
 NOT_FOUND: Final = frozenset({"response_not_found"})
@@ -488,7 +491,7 @@ class HttpMachine:
                     await self._see(client, link)
             if not live and not self._posted:
                 return
-            await self._sleep(mv.Sleep(2.0**attempt if self._transport.exact else 0.2))
+            await self._sleep(mv.Sleep(min(2.0**attempt, LONGEST) if self._transport.exact else 0.2))
         raise self.world.fail("L12", f"not ended: {[link.id for link in self.world.links if link.lives]}, {len(self._posted)}")
 
     async def _audit_stored(self, client: Client, link: Link) -> None:

@@ -31,6 +31,9 @@ BETA: Final = "responses_websockets=2026-02-06"
 ROUNDS: Final = 60
 """How often the finale waits for what is live to end."""
 
+LONGEST: Final = 100.0
+"""Seconds between two such waits."""
+
 PATIENCE: Final = 100
 """How often a server of which we only hear is given a moment to answer."""
 
@@ -297,7 +300,7 @@ class Machine:
                 return
             if how == "cancel" or attempt >= ROUNDS // 2:
                 await self._cancel_all(live)
-            await self._sleep(mv.Sleep(2.0**attempt if self._transport.exact else 0.2))
+            await self._sleep(mv.Sleep(min(2.0**attempt, LONGEST) if self._transport.exact else 0.2))
         raise self.world.fail("L12", f"not ended: {[link.id for link in self.world.links if link.lives]}")
 
     async def _cancel_all(self, live: Sequence[Link]) -> None:

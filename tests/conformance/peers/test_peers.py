@@ -95,7 +95,7 @@ def test_fastresponses(tmp_path: Path) -> None:
     code = "from fastresponses import main; main()"
     command = [sys.executable, "-c", code, "serve", f"{agent}:adapter", "--port", "PORT", "--log-level", "warning"]
     probes = ["sequence numbers", "deltas make the whole", "the same continuation twice", "the grammar of a rollout"]
-    with running(command, tmp_path, {"PYTHONPATH": str(ROOT)}) as url:
+    with running(command, tmp_path, {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}) as url:
         report = held_against_the_laws(url, Fastresponses(), NOT_OURS, probes)
     assert {name: finding.status for name, finding in report.probes.items()} == {
         "sequence numbers": "held",
