@@ -16,7 +16,7 @@ from .probes.clients import HttpClient, SocketClient
 from .probes.notes import NotOffered
 from .probes.talk import Talk, call, say, speak
 from .probes.turn import Refusal, Turn
-from .runner import Runner, plain
+from .runner import Runner, run_plainly
 from .story import ConformanceError
 from .transport import Books, Closed, Frame, Refused, Shape, Transport
 
@@ -202,20 +202,23 @@ def _why_not(runner: Runner, asking: _Asking, found: Mapping[str, bool]) -> str 
     async def scene(transport: Transport, _: Books) -> None:
         offered = evolve(ALL, **found)
         talk = Talk(transport, asking.shape, asking.adapter, capabilities=offered, keys=keys, seconds=SECONDS)
+        talk.only_asks = True
         try:
             await asking.asked(talk)
         finally:
             await talk.aclose()
 
     try:
-        runner.run(scene)
-    except BaseException as group:
-        return _words(plain(group))
+        run_plainly(runner, scene)
+    except ConnectionRefusedError:
+        raise
+    except Exception as error:
+        return _words(error)
     return None
 
 
-def _words(error: BaseException) -> str:
-    """Why something is not offered, in a line; raises what says nothing of it."""
+def _words(error: Exception) -> str:
+    """Why something is not offered, in a line."""
     match error:
         case ConformanceError():
             return error.message
@@ -223,12 +226,8 @@ def _words(error: BaseException) -> str:
             return f"the WebSocket's handshake was answered with {error.status}"
         case Closed() | NotOffered() | TimeoutError():
             return str(error) or "the server closed the connection"
-        case ConnectionRefusedError():
-            raise error
-        case Exception():
-            return f"{type(error).__name__}: {error}"
         case _:
-            raise error
+            return f"{type(error).__name__}: {error}"
 
 
 def declared(without: Collection[str], having: Collection[str]) -> dict[str, bool]:

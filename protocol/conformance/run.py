@@ -22,7 +22,7 @@ from .probes.base import PROBES, SHAPES, Probe, run_probe
 from .probes.notes import NotOffered
 from .record import Recorder, read
 from .report import Failure, Finding, Report, Status
-from .runner import AtUrl, Runner, plain
+from .runner import AtUrl, Runner, run_plainly
 from .search import Findings, Table, search, verdict
 from .transport import Books, Shape, Transport
 
@@ -118,11 +118,8 @@ def find_adapter(runner: Runner) -> Adapter:
         return exchange.status, await exchange.read()
 
     try:
-        status, body = runner.run(scene)
-    except BaseException as group:
-        error = plain(group)
-        if not isinstance(error, Exception):
-            raise error from None
+        status, body = run_plainly(runner, scene)
+    except Exception as error:
         raise CannotCheck(f"{runner.server} can't be reached ({error}): is it running?") from error
     models = [one.get("id") for one in (read(body) or {}).get("data") or () if isinstance(one, dict)]
     if "scripted" in models:
@@ -207,11 +204,10 @@ class _Job:
             )
 
         try:
-            self.runner.run(scene)
-        except BaseException as group:
-            error = plain(group)
-            if isinstance(error, NotOffered):
-                return str(error)
+            run_plainly(self.runner, scene)
+        except NotOffered as error:
+            return str(error)
+        except Exception as error:
             law, message = verdict(error)
             if law is None:
                 return message

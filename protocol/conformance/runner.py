@@ -68,6 +68,14 @@ class AtUrl:
         return trio.run(main)
 
 
+def run_plainly(runner: Runner, scene: Scene[T]) -> T:
+    """Run ``scene``; of a group of errors the one that matters is raised."""
+    try:
+        return runner.run(scene)
+    except BaseExceptionGroup as group:
+        raise plain(group) from None
+
+
 def plain(error: BaseException) -> BaseException:
     """The error that matters of a group: an interrupt before all others."""
     while isinstance(error, BaseExceptionGroup):

@@ -21,7 +21,7 @@ from .adapters import Adapter
 from .capabilities import Capabilities
 from .record import Recorder, could_break
 from .report import Failure
-from .runner import Runner, TooLong, plain
+from .runner import Runner, TooLong, run_plainly
 from .show import sayable
 from .sockets import TooManyConnections
 from .story import ConformanceError
@@ -95,9 +95,8 @@ class Table:
             )
 
         try:
-            self.runner.run(scene)
-        except BaseException as group:
-            error = plain(group)
+            run_plainly(self.runner, scene)
+        except Exception as error:
             slow = isinstance(error, TooLong) and not self.adapter.obeys  # a model may take all the time that it likes
             law, message = (None, "") if slow else verdict(error)
             frames = recorders[0].frames() if recorders else []
@@ -113,14 +112,14 @@ class Table:
             await (await transport.request("GET", "/models")).drop()
 
         try:
-            self.runner.run(scene)
-        except Exception as group:
-            return not isinstance(plain(group), OSError)
+            run_plainly(self.runner, scene)
+        except Exception as error:
+            return not isinstance(error, OSError)
         return True
 
 
-def verdict(error: BaseException) -> tuple[str | None, str]:
-    """Which law ``error`` says is broken, and how; None if the conversation can't be judged. Raises what is no verdict."""
+def verdict(error: Exception) -> tuple[str | None, str]:
+    """Which law ``error`` says is broken, and how; None if the conversation can't be judged."""
     match error:
         case ConformanceError():
             return error.law, sayable(error.message)
@@ -130,10 +129,8 @@ def verdict(error: BaseException) -> tuple[str | None, str]:
             return "L12", str(error) or type(error).__name__
         case OSError():
             return "L12", f"the server can't be reached: {error}"
-        case Exception():
-            return "L4", f"what came can't be understood: {type(error).__name__}: {error}"
         case _:
-            raise error
+            return "L4", f"what came can't be understood: {type(error).__name__}: {error}"
 
 
 @define

@@ -14,7 +14,7 @@ from bench.client import frame
 from bench.report import Row, interleaved, ratio, table
 
 ROOT = Path(__file__).parents[2]
-ROWS = {"stream": 2, "first_event": 1, "resume": 2, "turn": 4, "post": 1, "parked": 5, "conform": 2}
+ROWS = {"stream": 2, "first_event": 1, "resume": 2, "turn": 4, "post": 1, "parked": 5, "conform": 1}
 
 
 def test_each_benchmark_prints_a_line_of_json_for_each_result() -> None:

@@ -128,6 +128,7 @@ class FaultyExchange:
         self._ready: deque[ServerSentEvent] = deque()
         self.status = status
         self.headers = headers
+        self.is_stream = exchange.headers.get("content-type", "").startswith("text/event-stream")
 
     async def read(self) -> bytes:
         """The whole body; raises ``Closed``."""

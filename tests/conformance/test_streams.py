@@ -269,7 +269,7 @@ async def secured(certificate: Path) -> AsyncIterator[int]:
     listeners = await trio.open_ssl_over_tcp_listeners(0, context, host="127.0.0.1", https_compatible=True)
     async with trio.open_nursery() as nursery:
         await nursery.start(server.run, ())
-        nursery.start_soon(trio.serve_listeners, server.serve, listeners)
+        await nursery.start(trio.serve_listeners, server.serve, listeners)
         yield listeners[0].transport_listener.socket.getsockname()[1]
         nursery.cancel_scope.cancel()
 

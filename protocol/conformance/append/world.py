@@ -124,8 +124,19 @@ class World:
         """``request`` is being sent."""
         self._sent += 1
         request.serial = self._sent
+        if request.append is not None:
+            self._may_overtake(request)
         request.client.pending.append(request)
         self.hazy = True
+
+    def _may_overtake(self, request: Request) -> None:
+        """What another client has sent before, and answers the same, may come second: then it adds nothing."""
+        assert request.append is not None
+        for other in self._waiting():
+            if other.client is request.client or other.rollout is not request.rollout or other.append is None:
+                continue
+            if ACCEPTED in other.answers.codes and not set(other.append.call_ids).isdisjoint(request.append.call_ids):
+                other.answers = evolve(other.answers, duplicate=frozenset({True, False}))
 
     def close(self, client: Client, *, excused: bool) -> None:
         """Its socket is closed; raises ``ConformanceError`` if the server did so, and is not ``excused``."""

@@ -43,6 +43,8 @@ class Notes:
         self.story = Story()
         self.law = "L12"
         """The law that the probe is about: what is wrong is wrong by it, unless another is named."""
+        self.only_asks = False
+        """Whether it is only to be found out what is offered: well or badly."""
         self.breaches: list[GrammarError] = []
         self.seconds = seconds or (VIRTUAL_SECONDS if transport.exact else REAL_SECONDS)
         self.moment = VIRTUAL_MOMENT if transport.exact else REAL_MOMENT
@@ -55,7 +57,7 @@ class Notes:
     @property
     def strict(self) -> bool:
         """Whether the server is held to our own codes and grammar."""
-        return self.adapter.codes
+        return self.adapter.codes and not self.only_asks
 
     def failure(self, message: str, law: str | None = None) -> ConformanceError:
         """What is wrong, to be raised."""
