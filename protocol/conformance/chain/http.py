@@ -507,13 +507,18 @@ class HttpMachine:
             await self._see(client, link)
             if link.asked.stored and not link.deleted:
                 await self._list(client, link, 100, ascending=True)
-                exchange = await self._ask(client, "GET", f"/responses/{link.id}?stream=true")
-                if exchange.status != 200:
-                    raise self.world.fail("L9", f"the replay of {link.id} is refused with {exchange.status}")
-                await self._hear(client, Heard(link, exchange), -1)
+                if self._capabilities.stream:
+                    await self._hear_again(client, link, -1)
+                    await self._hear_again(client, link, link.trace.last_sequence_number // 2)
         if link.fate is not None and link.final is not None and link.final["status"] != link.fate:
             raise self.world.fail("L10", f"{link.id} was live when its client went; it is {link.status}")
         if link.final is not None:
             wrong = check_final(link) or check_books(link, self._books)
             if wrong is not None:
                 raise self.world.fail(*wrong)
+
+    async def _hear_again(self, client: Client, link: Link, cursor: int) -> None:
+        exchange = await self._ask(client, "GET", f"/responses/{link.id}?stream=true&starting_after={cursor}")
+        if exchange.status != 200:
+            raise self.world.fail("L9", f"the replay of {link.id} is refused with {exchange.status}")
+        await self._hear(client, Heard(link, exchange), cursor)
