@@ -153,7 +153,7 @@ class _Kinds:
         )
         http = self.shape == "http"
         return weighted(
-            (4, one.map(lambda move: [move])),
+            (7, one.map(lambda move: [move])),
             (2, plain.map(lambda go: [go, settle])),
             (4, st.lists(plain, min_size=2, max_size=4).map(lambda gos: [move for go in gos for move in (go, settle)])),
             (1, st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)),
@@ -162,7 +162,7 @@ class _Kinds:
             (2, self._refused(go)),
             (1, fork),
             (2, self._slowly(one)),
-            (2 * (self.offers.steer and not http), self._steering(one)),
+            (1 * (self.offers.steer and not http), self._steering(one)),
             (2 * (http and self.offers.background and self.offers.store), self._by_itself(one)),
             (1 * (http and self.offers.store), self._listed()),
             (1 * (http and self.offers.store), st.builds(self._forgotten, plain, go, _links())),
@@ -225,7 +225,10 @@ class _Kinds:
         heard = st.builds(mv.Replay, back=st.none() | st.integers(0, 5)) if self.offers.attach else st.just(mv.Look())
         then = st.lists(st.one_of(heard, st.just(mv.Look()), st.just(mv.Leave()), st.just(mv.Cancel()), one), max_size=4)
         pause = st.sampled_from([0.05, 0.35, 0.8]).map(mv.Sleep)
-        return st.builds(lambda first, kind, wait, rest: [evolve(first, how=kind), wait, *rest], begin, how, pause, then)
+        leave = st.sampled_from([[], [mv.Leave()]])
+        return st.builds(
+            lambda first, kind, wait, left, rest: [evolve(first, how=kind), wait, *left, *rest], begin, how, pause, leave, then
+        )
 
     def _forgotten(self, first: mv.Go, then: mv.Go, number: int) -> Moves:
         """A Response in the midst of a chain is deleted."""
