@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 from hypothesis import strategies as st
@@ -23,12 +24,12 @@ CODES_OF_BAD_FRAMES: Final = frozenset(
 
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
-    """One of several, each as often as its weight says: ``one_of`` takes a strategy that it is given twice for one."""
-    return st.one_of(*(strategy.map(_as_it_is) for weight, strategy in choices for _ in range(weight)))
+    """One of several, each as often as its weight says.
 
-
-def _as_it_is(value: Any) -> Any:
-    return value
+    ``one_of`` alone takes a strategy that it is given twice for one, and one that is itself one of several, mapped or not, for
+    as many: so each is wrapped.
+    """
+    return st.one_of(*(st.tuples(strategy).map(itemgetter(0)) for weight, strategy in choices for _ in range(weight)))
 
 
 def texts() -> st.SearchStrategy[str]:

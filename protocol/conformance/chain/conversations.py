@@ -153,7 +153,7 @@ class _Kinds:
         )
         http = self.shape == "http"
         return weighted(
-            (4, one.map(lambda move: [move])),
+            (7, one.map(lambda move: [move])),
             (2, plain.map(lambda go: [go, settle])),
             (4, st.lists(plain, min_size=2, max_size=4).map(lambda gos: [move for go in gos for move in (go, settle)])),
             (1, st.builds(lambda move, other: [settle, move, settle, other, settle], one, one)),
@@ -162,7 +162,7 @@ class _Kinds:
             (2, self._refused(go)),
             (1, fork),
             (2, self._slowly(one)),
-            (2 * (self.offers.steer and not http), self._steering(one)),
+            (1 * (self.offers.steer and not http), self._steering(one)),
             (2 * (http and self.offers.background and self.offers.store), self._by_itself(one)),
             (1 * (http and self.offers.store), self._listed()),
             (1 * (http and self.offers.store), st.builds(self._forgotten, plain, go, _links())),

@@ -71,6 +71,8 @@ class HttpMachine:
         self._keys = keys
         self._posted: list[Posted] = []
         self._reading: dict[Client, trio.Event] = {}
+        self._stalled: set[Client] = set()
+        """Those that have stopped reading once: a server may have closed their connections, for which it waited in vain."""
         self._moves: dict[type, Callable[[Any], Awaitable[None]]] = {
             mv.Begin: self._begin,
             mv.Go: self._go,
@@ -190,7 +192,10 @@ class HttpMachine:
                     self.world.story.did(client.name, f"<- {exchange.status} {str(answer)[:200]}")
                     self._answered(posted, exchange.status, answer)
         except Closed:
-            if posted.heard is None or not posted.heard.dropped:
+            heard = posted.heard
+            if heard is not None and client in self._stalled:
+                self._lose(heard)
+            elif heard is None or not heard.dropped:
                 self.world.fail("L12", "a create was not answered to its end")
         except ConformanceError:
             pass  # the world remembers it, and whoever plays raises it
@@ -266,7 +271,9 @@ class HttpMachine:
         try:
             await self._hear(client, heard, cursor)
         except Closed:
-            self.world.fail("L9", f"the replay of {link.id} breaks off")
+            if client not in self._stalled:
+                self.world.fail("L9", f"the replay of {link.id} breaks off")
+            link.listeners -= 1
         except ConformanceError:
             pass
 
@@ -413,27 +420,32 @@ class HttpMachine:
     async def _break(self, posted: Posted) -> None:
         client, heard = posted.request.client, posted.heard
         self.world.story.did(client.name, "drops a create's connection")
-        link = heard.link if heard is not None else None
-        if link is not None and not link.asked.how.background and link.final is None:
-            link.dropped = True
-            link.fate = None if self.world.hazy else "cancelled"
-        if link is not None:
-            link.listeners -= 1
         if posted.request in client.pending:
             client.pending.remove(posted.request)
+        if heard is not None:
+            self._lose(heard)
         self.world.hazy = True
         self._posted.remove(posted)
-        if heard is None:
-            posted.scope.cancel()
-            return
-        heard.dropped = True
         posted.scope.cancel()
-        await heard.exchange.drop()
+        if heard is not None:
+            heard.dropped = True
+            await heard.exchange.drop()
+
+    def _lose(self, heard: Heard) -> None:
+        """The connection of a create is gone, on which its Response was heard."""
+        link = heard.link
+        if link is None:
+            return
+        link.listeners -= 1
+        if not link.asked.how.background and link.final is None:
+            link.dropped = True
+            link.fate = None if self.world.hazy else "cancelled"
 
     async def _pause(self, move: mv.Pause) -> None:
         client = self._client(move.by)
         if self._reading[client].is_set():
             self._reading[client] = trio.Event()
+            self._stalled.add(client)
             self.world.hazy = True
             self.world.story.did(client.name, "stops reading")
 
