@@ -198,9 +198,8 @@ class FaultyServer:
     ) -> FaultyExchange:
         """Send what the server hears of a request; raises what the server's raises."""
         wire = _Wire(self, Line(self.shared, _nothing, _nothing))
-        body = (
-            None if body is None else str(wire.read(body.decode("utf-8", "surrogateescape"))).encode("utf-8", "surrogateescape")
-        )
+        if body is not None and self.fault is not None and self.fault.reads is not None:
+            body = self.fault.reads(body.decode()).encode()
         frame = read(body)
         if frame is not None and path.startswith("/responses"):
             kind = "response.create" if path == "/responses" else f"response.{path.rpartition('/')[2]}"
