@@ -45,6 +45,11 @@ class _Wire:
         self._line = line
         self._numbers: dict[str | None, int] = {}
 
+    def read(self, message: str | bytes) -> str | bytes:
+        """What the server takes ``message`` for."""
+        reads = self._fault and self._fault.reads
+        return reads(message) if reads and isinstance(message, str) else message
+
     def heard(self, frame: Frame) -> list[Frame]:
         """What the server hears of ``frame``."""
         instead = self._fault.hears(frame, self._line) if self._fault and self._fault.hears else None
@@ -86,6 +91,7 @@ class FaultySocket:
         """Send what the server hears of it; raises ``Closed``."""
         if self._closed:
             raise Closed
+        message = self._wire.read(message)
         frame = read(message) if isinstance(message, str) else None
         for heard in [None] if frame is None else self._wire.heard(frame):
             await self._socket.send(message if heard in (None, read(message)) else _text(heard))
@@ -192,6 +198,8 @@ class FaultyServer:
     ) -> FaultyExchange:
         """Send what the server hears of a request; raises what the server's raises."""
         wire = _Wire(self, Line(self.shared, _nothing, _nothing))
+        if body is not None and self.fault is not None and self.fault.reads is not None:
+            body = self.fault.reads(body.decode()).encode()
         frame = read(body)
         if frame is not None and path.startswith("/responses"):
             kind = "response.create" if path == "/responses" else f"response.{path.rpartition('/')[2]}"

@@ -10,7 +10,7 @@ from engine.testing import FakeSearch, direct_server, memory_server, virtually
 from engine.testing.profile import examples
 from protocol.conformance.chain.conversations import conversations
 from protocol.conformance.chain.machine import play
-from protocol.conformance.chain.moves import Conversation
+from protocol.conformance.chain.moves import Begin, Conversation, Delete, Go, How, Settle
 
 KEYS = ("ours", "theirs")
 CONFIG = Config(keys=KEYS, connection_seconds=1e9, finished_seconds=1e9, finished=1000)
@@ -78,3 +78,12 @@ def test_chain_machine_over_http_on_a_narrow_network(conversation: Conversation)
             await play(conversation, server, shape="http", books=server, keys=KEYS)
 
     virtually(main)
+
+
+def test_a_continuation_may_come_behind_a_delete_that_was_sent_later() -> None:
+    """Over HTTP each request has a connection of its own."""
+    quick = How(stream=False)
+    wrong = Go(wrong="unknown", how=quick)
+    test_chain_machine_over_http.hypothesis.inner_test(  # type: ignore[attr-defined]
+        Conversation([Begin([{"say": "Done."}], how=quick), Settle(), wrong, Delete()])
+    )

@@ -19,6 +19,7 @@ from . import moves as mv
 from .audit import check_books, check_final, check_listed
 from .composing import begun, continued
 from .model import CREATED, PAIRING, Asked, Link
+from .model import NOT_FOUND as UNKNOWN_PARENT
 from .world import Client, Request, World
 
 LONGEST: Final = 100.0
@@ -382,6 +383,9 @@ class HttpMachine:
         codes = self._may_see(client, link)
         link.cancels += OK in codes
         self.world.hazy = True
+        for posted in self._posted:  # what is under way may come behind it
+            if OK in codes and posted.asked.continues(link):
+                posted.request.codes |= {UNKNOWN_PARENT}
         if await self._answer(client, "DELETE", f"/responses/{link.id}", codes=codes) is not None:
             link.deleted = True
             link.dropped = link.dropped or link.final is None

@@ -67,6 +67,10 @@ class Asked:
         """Whether the Response is kept."""
         return self.how.store is not False
 
+    def continues(self, link: "Link") -> bool:
+        """Whether ``link`` is what it names, or before that."""
+        return self.parent is not None and (self.parent is link or self.parent.asked.continues(link))
+
 
 @frozen
 class End:

@@ -68,6 +68,8 @@ class Fault:
     """Shapes; of a fault that conversations look for it is they that count."""
     says: Change | None = None
     hears: Change | None = None
+    reads: Callable[[str], str] | None = None
+    """Changes what is sent, whatever it is."""
     plants: Plant | None = None
     asked: Callable[[str, str], tuple[str, str]] | None = None
     """Changes the method and the path of requests."""
@@ -101,6 +103,11 @@ def says(*laws: str, shapes: Sequence[Shape] = ALL, renumber: bool = False, **fi
 def hears(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[[Change], Change]:
     """A fault of what the server hears: called with each frame, or body of a request, that is an object."""
     return _enter("hears", laws, shapes=shapes, **fields)
+
+
+def reads(*laws: str, shapes: Sequence[Shape] = ALL, **fields: Any) -> Callable[[Any], Any]:
+    """A fault of how a server reads: called with the text of each frame and body."""
+    return _enter("reads", laws, shapes=shapes, **fields)
 
 
 def asked(*laws: str, shapes: Sequence[Shape] = ("http",), **fields: Any) -> Callable[[Any], Any]:

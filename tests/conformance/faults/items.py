@@ -16,14 +16,14 @@ def an_items_id_changes(frame: Frame, line: Line) -> None:
 
 @says("L4")
 def deltas_name_another_item(frame: Frame, line: Line) -> None:
-    """item_id of deltas is the Response's, not the item's."""
+    """item_id of deltas is msg_0, whatever the item's id."""
     if frame["type"].endswith(".delta"):
         frame["item_id"] = "msg_0"
 
 
 @says("L4")
 def all_items_have_one_id(frame: Frame, line: Line) -> None:
-    """Each item has the id of its kind: msg_0, fc_0."""
+    """Each item has the id item_0."""
     if "item" in frame:
         frame["item"]["id"] = "item_0"
     if "item_id" in frame:

@@ -3,7 +3,7 @@
 from protocol.conformance.strategies import CODES_OF_BAD_FRAMES
 from protocol.conformance.transport import Frame
 
-from .base import Line, hears, says
+from .base import Line, hears, reads, says
 
 ENDS = ("response.completed", "response.incomplete", "response.failed")
 WEBSOCKET = ["append", "create"]
@@ -56,7 +56,7 @@ def a_bad_frame_closes_the_connection(frame: Frame, line: Line) -> None:
         line.close()
 
 
-@says("L12", shapes=WEBSOCKET, probes=["a frame that nobody knows", "what is no json"])
+@says("L12", shapes=WEBSOCKET, probes=["a frame that nobody knows", "what is no json", "a bad frame beside a stream"])
 def a_bad_frame_is_ignored(frame: Frame, line: Line) -> list[Frame] | None:
     """A frame that cannot be read gets no answer."""
     return [] if frame.get("code") in CODES_OF_BAD_FRAMES else None
@@ -126,3 +126,9 @@ def a_finish_cancels(frame: Frame, line: Line) -> None:
     """response.finish does what response.cancel does."""
     if frame.get("type") == "response.finish":
         frame["type"] = "response.cancel"
+
+
+@reads("L14", "L12", shapes=[], probes=["nan is no json"])
+def nan_is_null(text: str) -> str:
+    """NaN is read as null."""
+    return text.replace("NaN", "null")
