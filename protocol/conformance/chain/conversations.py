@@ -225,7 +225,10 @@ class _Kinds:
         heard = st.builds(mv.Replay, back=st.none() | st.integers(0, 5)) if self.offers.attach else st.just(mv.Look())
         then = st.lists(st.one_of(heard, st.just(mv.Look()), st.just(mv.Leave()), st.just(mv.Cancel()), one), max_size=4)
         pause = st.sampled_from([0.05, 0.35, 0.8]).map(mv.Sleep)
-        return st.builds(lambda first, kind, wait, rest: [evolve(first, how=kind), wait, *rest], begin, how, pause, then)
+        leave = st.sampled_from([[], [mv.Leave()]])
+        return st.builds(
+            lambda first, kind, wait, left, rest: [evolve(first, how=kind), wait, *left, *rest], begin, how, pause, leave, then
+        )
 
     def _forgotten(self, first: mv.Go, then: mv.Go, number: int) -> Moves:
         """A Response in the midst of a chain is deleted."""

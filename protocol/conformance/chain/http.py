@@ -182,6 +182,7 @@ class HttpMachine:
         body |= {"previous_response_id": asked.named} if asked.named else {}
         body |= {"stream": True} if how.stream else {}
         body |= {"background": True} if how.background else {}
+        exchange: Exchange | None = None
         try:
             with posted.scope:
                 exchange = await self._ask(client, "POST", "/responses", body)
@@ -192,6 +193,8 @@ class HttpMachine:
                     answer = parse(await exchange.read())
                     self.world.story.did(client.name, f"<- {exchange.status} {str(answer)[:200]}")
                     self._answered(posted, exchange.status, answer)
+            if posted.scope.cancelled_caught and exchange is not None:
+                await exchange.drop()  # its head came just when the connection was to break
         except Closed:
             heard = posted.heard
             if heard is not None and client in self._stalled:
@@ -514,10 +517,8 @@ class HttpMachine:
         if self._capabilities.input_items:
             await self._list(client, link, 100, ascending=True)
         if self._capabilities.attach:
-            exchange = await self._ask(client, "GET", f"/responses/{link.id}?stream=true")
-            if exchange.status != 200:
-                raise self.world.fail("L9", f"the replay of {link.id} is refused with {exchange.status}")
-            await self._hear(client, Heard(link, exchange), -1)
+            await self._hear_again(client, link, -1)
+            await self._hear_again(client, link, link.trace.last_sequence_number // 2)
 
     async def _audit(self, link: Link) -> None:
         client = self._owner(None, link)
@@ -531,3 +532,9 @@ class HttpMachine:
             wrong = (None if link.refused else check_final(link, strict=self.world.strict)) or check_books(link, self._books)
             if wrong is not None:
                 raise self.world.fail(*wrong)
+
+    async def _hear_again(self, client: Client, link: Link, cursor: int) -> None:
+        exchange = await self._ask(client, "GET", f"/responses/{link.id}?stream=true&starting_after={cursor}")
+        if exchange.status != 200:
+            raise self.world.fail("L9", f"the replay of {link.id} is refused with {exchange.status}")
+        await self._hear(client, Heard(link, exchange), cursor)
