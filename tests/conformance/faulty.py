@@ -7,7 +7,7 @@ It is sound but for the one fault, and quite so without one. In memory, for virt
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -262,8 +262,15 @@ class Faulty:
         try:
             return virtually(main)
         except BaseExceptionGroup as group:
-            broken = group.subgroup(ConformanceError)
-            raise (broken or group) from None
+            for error in _leaves(group):
+                if isinstance(error, ConformanceError):
+                    raise error from None
+            raise
+
+
+def _leaves(group: BaseExceptionGroup) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        yield from _leaves(error) if isinstance(error, BaseExceptionGroup) else (error,)
 
 
 def _body(heard: Sequence[Frame], frame: Frame, body: bytes | None) -> bytes | None:

@@ -40,8 +40,8 @@ CHUNK = 65_536
 async def faulty_port(name: str | None = None, port: int = 0) -> AsyncIterator[int]:
     """A server with that fault on ``port`` (0: any); gives the port. It ends with the block, and so do its connections."""
     async with faulty_server(name, network=True) as server, trio.open_nursery() as nursery:
-        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
-        nursery.start_soon(partial(trio.serve_listeners, partial(_carry, server), listeners))
+        serve = partial(trio.serve_tcp, partial(_carry, server), port, host="127.0.0.1")
+        listeners: list[trio.SocketListener] = await nursery.start(serve)
         yield int(listeners[0].socket.getsockname()[1])
         nursery.cancel_scope.cancel()
 
@@ -84,7 +84,8 @@ async def _carry_request(server: FaultyServer, stream: trio.SocketStream, data: 
     try:
         await _answer(http, stream, exchange)
     finally:
-        await exchange.drop()
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            await exchange.drop()
 
 
 async def _answer(http: h11.Connection, stream: trio.SocketStream, exchange: FaultyExchange) -> None:

@@ -10,7 +10,7 @@ from engine.testing import FakeSearch, direct_server, memory_server, virtually
 from engine.testing.profile import examples
 from protocol.conformance.chain.conversations import conversations
 from protocol.conformance.chain.machine import play
-from protocol.conformance.chain.moves import Begin, Conversation, Delete, Go, How, Settle
+from protocol.conformance.chain.moves import Begin, Cancel, Conversation, Delete, Drop, Go, How, Settle
 
 KEYS = ("ours", "theirs")
 CONFIG = Config(keys=KEYS, connection_seconds=1e9, finished_seconds=1e9, finished=1000)
@@ -87,3 +87,10 @@ def test_a_continuation_may_come_behind_a_delete_that_was_sent_later() -> None:
     test_chain_machine_over_http.hypothesis.inner_test(  # type: ignore[attr-defined]
         Conversation([Begin([{"say": "Done."}], how=quick), Settle(), wrong, Delete()])
     )
+
+
+def test_a_connection_breaks_just_when_its_answer_begins() -> None:
+    """Nothing is left of it."""
+    slow = Begin([{"say": "Done."}], tokens_per_second=200.0)
+    moves = [Begin([{"say": "Done."}], how=How(store=False)), Settle(), slow, Cancel(), Drop()]
+    test_chain_machine_over_http.hypothesis.inner_test(Conversation(moves))  # type: ignore[attr-defined]

@@ -39,6 +39,7 @@ def _read_books(rollout: Rollout, context: Sequence[Frame]) -> None:
         alike = [one for one in able if all(canonical(one.body_for(call)) == outputs.get(call) for call in one.call_ids)]
         if not told["duplicate"]:
             alike = [one for one in alike if one.messages == kept[: len(one.messages)]]
+            alike.sort(key=lambda one: (one.refused, -len(one.messages)))  # what was kept, somebody has said
         for one in [*alike, *able][:1]:
             one.number = event["sequence_number"]
             kept = kept if told["duplicate"] else kept[len(one.messages) :]

@@ -182,6 +182,7 @@ class HttpMachine:
         body |= {"previous_response_id": asked.named} if asked.named else {}
         body |= {"stream": True} if how.stream else {}
         body |= {"background": True} if how.background else {}
+        exchange: Exchange | None = None
         try:
             with posted.scope:
                 exchange = await self._ask(client, "POST", "/responses", body)
@@ -192,6 +193,8 @@ class HttpMachine:
                     answer = parse(await exchange.read())
                     self.world.story.did(client.name, f"<- {exchange.status} {str(answer)[:200]}")
                     self._answered(posted, exchange.status, answer)
+            if posted.scope.cancelled_caught and exchange is not None:
+                await exchange.drop()  # its head came just when the connection was to break
         except Closed:
             heard = posted.heard
             if heard is not None and client in self._stalled:
