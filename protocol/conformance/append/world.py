@@ -135,7 +135,8 @@ class World:
         for other in self._waiting():
             if other.client is request.client or other.rollout is not request.rollout or other.append is None:
                 continue
-            if ACCEPTED in other.answers.codes and not set(other.append.call_ids).isdisjoint(request.append.call_ids):
+            answered = not set(other.append.call_ids).isdisjoint(request.append.call_ids)
+            if ACCEPTED in other.answers.codes and answered and not other.append.messages:
                 other.answers = evolve(other.answers, duplicate=frozenset({True, False}))
 
     def close(self, client: Client, *, excused: bool) -> None:
