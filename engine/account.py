@@ -26,6 +26,9 @@ class Times:
     since: float = 0.0
     """When the phase that lasts now began."""
     sampling: float = 0.0
+    first_tokens: float = 0.0
+    """From each beginning of sampling to what came first, added up."""
+    samplings: int = 0
     parked: float = 0.0
     ended: float = 0.0
 
@@ -78,8 +81,7 @@ def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: i
 
 def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> dict[str, Any]:
     """What the engine did for a Response: in its terminal event, before the last two stages have run."""
-    engine = max(0.0, times.ended - times.started - times.sampling - times.parked)
-    seconds = {"sampling": times.sampling, "parked": times.parked, "engine": engine}
+    seconds = {"sampling": times.sampling, "parked": times.parked, "engine": _engine_seconds(times)}
     return {
         "shape": shape,
         "parks": parks,
@@ -90,10 +92,35 @@ def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> d
     }
 
 
-def row(rollout: Accounted, final: Response, reason: str | None, ended_at: float) -> Row:
+def timing_metrics(times: Times, tokens: int) -> dict[str, float]:
+    """Milliseconds, in the names that Codex CLI reads. Here sampling is one service: there is nothing between it and the
+    engine that makes the tokens."""
+    first = _milliseconds(times.first_tokens)
+    between = _milliseconds((times.sampling - times.first_tokens) / max(1, tokens - times.samplings))
+    return {
+        "responses_duration_excl_engine_and_client_tool_time_ms": _milliseconds(_engine_seconds(times)),
+        "engine_service_total_ms": _milliseconds(times.sampling),
+        "engine_iapi_ttft_total_ms": first,
+        "engine_service_ttft_total_ms": first,
+        "engine_iapi_tbt_across_engine_calls_ms": between,
+        "engine_service_tbt_across_engine_calls_ms": between,
+    }
+
+
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
+
+
+def _engine_seconds(times: Times) -> float:
+    """What was neither sampling nor a client's."""
+    return max(0.0, times.ended - times.started - times.sampling - times.parked)
+
+
+def row(rollout: Accounted, final: Response, ended_at: float) -> Row:
     """The ledger's row. ``ended_at`` is Unix time; its ``stages`` are filled in when the last stage has run."""
     usage = final.usage
     assert usage is not None
+    reason = final.incomplete_details.reason if final.incomplete_details else None
     return Row(
         response_id=final.id,
         tenant=rollout.tenant,

@@ -23,6 +23,7 @@ from .core import Engine
 from .log import check_cursor
 from .outbox import Outbox, Subscription
 from .paging import flag, number, page_of, shown
+from .references import NOTHING
 from .replayed import ReplayedLog
 from .rollout import Rollout
 from .stages.pipeline import Prepared, Stages
@@ -66,13 +67,21 @@ class Api:
                 "invalid_value", "background: a Response in the background is stored; store: must not be false", "store"
             )
         shape: Shape = "append" if request.continuation == "append" else "http"
-        rollout = await self._begin(request, tenant, shape)
+        own = shape == "http" and not (request.background or request.idempotency_key)
+        rollout = await self._begin(request, tenant, shape, in_place=own)
+        try:
+            await self._answer(exchange, request, rollout)
+        finally:
+            if rollout.in_place:
+                self._engine.settle(rollout)
+
+    async def _answer(self, exchange: Exchange, request: CreateRequest, rollout: Rollout) -> None:
         if request.stream:
             await self._stream(exchange, rollout, -1, holds=True)
         elif request.background:
             await exchange.respond(200, to_wire(rollout.snapshot()))
         else:
-            await self._until_it_rests(rollout)
+            await (rollout.answer() if rollout.in_place else self._until_it_rests(rollout))
             await exchange.respond(200, _shown(rollout))
 
     async def retrieve(self, exchange: Exchange, tenant: str) -> None:
@@ -173,13 +182,13 @@ class Api:
 
     # ---- inside
 
-    async def _begin(self, request: CreateRequest, tenant: str, shape: Shape) -> Rollout:
+    async def _begin(self, request: CreateRequest, tenant: str, shape: Shape, *, in_place: bool) -> Rollout:
         """Start a Response and wait until it has begun; raises what it is refused with.
 
         Cancelled, because the client is gone: the Response is cancelled too, if its shape says so, and no retry can ask for it.
         """
         waiting = _Waiting(keeps=request.idempotency_key is not None)
-        self._engine.create(request, tenant, waiting, shape=shape)
+        self._engine.create(request, tenant, waiting, shape=shape, in_place=in_place)
         try:
             return await waiting.rollout()
         except trio.Cancelled:
@@ -193,6 +202,7 @@ class Api:
             previous = await self._engine.previous(tenant, request.previous_response_id)
         elif request.conversation is not None:
             previous = await self._engine.conversations.context(tenant, request.conversation)
+        request = await self._engine.references.in_request(tenant, request, NOTHING)
         return await Stages(self._services).before(request, previous, "http")
 
     async def _until_it_rests(self, rollout: Rollout) -> None:
@@ -229,7 +239,7 @@ class Api:
                 rollout.listen(subscription)
             subscription.start()
             try:
-                await rollout.over()
+                await (rollout.answer() if holds and rollout.in_place else rollout.over())
                 await subscription.all_sent()
             finally:
                 outbox.close()
@@ -240,7 +250,7 @@ class _Waiting:
     """Waits for a Response to begin. ``keeps``: the Response may be asked for again, so it stays when nobody waits."""
 
     def __init__(self, *, keeps: bool) -> None:
-        self._settled = trio.Event()
+        self._settled: trio.Event | None = None
         self._found: Rollout | ProtocolError | None = None
         self._keeps = keeps
         self._gone = False
@@ -248,6 +258,7 @@ class _Waiting:
     async def rollout(self) -> Rollout:
         """The Response; raises what it is refused with."""
         if self._found is None:
+            self._settled = trio.Event()
             await self._settled.wait()
         if not isinstance(self._found, Rollout):
             raise self._found or RuntimeError("neither begun nor refused")
@@ -260,16 +271,19 @@ class _Waiting:
             self._found.abandon()
 
     def refused(self, error: ProtocolError) -> None:
-        self._found = error
-        self._settled.set()
+        self._settle(error)
 
     def created(self, rollout: Rollout) -> None:
-        self._found = rollout
-        self._settled.set()
+        self._settle(rollout)
         if self._gone:
             self.give_up()
 
     joined = created
+
+    def _settle(self, found: Rollout | ProtocolError) -> None:
+        self._found = found
+        if self._settled is not None:
+            self._settled.set()
 
     def ended(self, rollout: Rollout) -> None:
         """Nothing to do: whoever waits for the end waits for the Response itself."""

@@ -45,18 +45,23 @@ class Audience:
         """Whether it answers to a client, with which it falls back or stalls."""
         return self._controller is not None
 
+    @property
+    def timed(self) -> bool:
+        """Whether somebody wants to hear where the time went."""
+        return any(one.timed for one in self._subscriptions)
+
     def listen(self, subscription: Subscription) -> None:
         """Let ``subscription`` hear what is said from here on, beside the client that is attached."""
         self._subscriptions += (subscription,)
 
     def emit(self, event: ev.Event) -> None:
         """Log ``event`` and hand it to whoever listens."""
-        self._deliver(self.log.append(event))
+        self._deliver(self.log.append(event, read=self.attached))
 
     def emit_deltas(self, text: DeltaText, pieces: Sequence[str]) -> None:
         """Log the next pieces of ``text``. The one path that is hot."""
         for start in range(0, len(pieces), RUN):
-            bodies = self.log.deltas(text, pieces[start : start + RUN])
+            bodies = self.log.deltas(text, pieces[start : start + RUN], read=self.attached)
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
             if self._begins:
@@ -68,6 +73,12 @@ class Audience:
         for subscription in self._subscriptions:
             if subscription is not but:
                 subscription.outbox.flush()
+
+    def _tell_timing(self, metrics: dict[str, float]) -> None:
+        """Tell where the time went, to those who asked."""
+        for one in self._subscriptions:
+            if one.timed:
+                one.outbox.put(encode(ev.WebsocketTiming(metrics, self.id, stream_id=one.stream_id)))
 
     def _deliver(self, body: bytes) -> None:
         for subscription in self._subscriptions:
@@ -84,7 +95,8 @@ class Audience:
                 former.outbox.tell(encode(error.to_wire()))
         self.epoch += 1
         self._controller = subscription
-        self._subscriptions += (subscription,)
+        if subscription.open:
+            self._subscriptions += (subscription,)
 
     def _leave(self, subscription: Subscription) -> None:
         subscription.close()

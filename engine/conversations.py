@@ -17,10 +17,11 @@ from attrs import evolve
 from protocol.errors import ProtocolError
 from protocol.fields import Json
 from protocol.ids import new_id
-from protocol.items import Item, ItemReference, LocalShellCallOutput, answered_call_id
+from protocol.items import Item, LocalShellCallOutput, answered_call_id
 from protocol.requests import CreateRequest
 
 from .history import history_of
+from .references import References
 from .services import Services
 from .stages.pipeline import Previous
 from .stages.validate import check_pairing, check_range
@@ -42,8 +43,9 @@ def conversation_id(value: Any) -> str:
 class Conversations:
     """The conversations of one server: what is kept of them, and which have a Response in them now."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, references: References) -> None:
         self._services = services
+        self._references = references
         self._store = services.store
         self._visited: set[tuple[str, str]] = set()
 
@@ -78,7 +80,7 @@ class Conversations:
     async def create(self, tenant: str, metadata: Json | None, items: Sequence[Item]) -> Conversation:
         """A new conversation; raises ``ProtocolError``."""
         check_range("metadata", metadata)
-        items = self._admitted(items)
+        items = await self._admitted(tenant, items)
         services = self._services
         made = Conversation(
             tenant=tenant,
@@ -125,7 +127,7 @@ class Conversations:
         if not items:
             raise ProtocolError("invalid_value", "items: empty; at least one is added", "items")
         taken = {one.id for one in await self.items(tenant, conversation_id)}
-        kept = self._named(self._admitted(items), taken)
+        kept = self._named(await self._admitted(tenant, items), taken)
         if not await self._store.add_items(tenant, conversation_id, kept):
             _unknown(conversation_id)
         return kept
@@ -146,15 +148,12 @@ class Conversations:
     def _leave(self, key: tuple[str, str]) -> None:
         self._visited.discard(key)
 
-    def _admitted(self, items: Sequence[Item]) -> Sequence[Item]:
-        """A client's items, as a model may read them."""
+    async def _admitted(self, tenant: str, items: Sequence[Item]) -> Sequence[Item]:
+        """A client's items, and those that it names, as a model may read them."""
         if len(items) > ITEMS_AT_ONCE:
             message = f"items: {len(items)} items; at most {ITEMS_AT_ONCE} are added at once"
             raise ProtocolError("invalid_value", message, "items")
-        for index, item in enumerate(items):
-            if isinstance(item, ItemReference):
-                message = f"items[{index}]: item references are not resolved here; send the item itself"
-                raise ProtocolError("invalid_value", message, f"items[{index}]")
+        items = await self._references.in_items(tenant, items, "items")
         verdict = self._services.policy.check(items, "input")
         for match in verdict.blocked:
             path = f"items[{match.index}].{match.path}"

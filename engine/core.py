@@ -4,6 +4,7 @@ Rollouts run here and not in the connection that created them, because a Respons
 """
 
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Protocol
@@ -13,6 +14,7 @@ from attrs import evolve
 
 from protocol.codec import canonical
 from protocol.errors import ProtocolError
+from protocol.items import Item
 from protocol.lifecycle import Phase
 from protocol.requests import CreateRequest
 
@@ -20,6 +22,7 @@ from .account import Shape
 from .conversations import Conversations
 from .history import History
 from .logs import note
+from .references import NOTHING, References
 from .rollout import Rollout
 from .services import Services
 from .stages.pipeline import Previous
@@ -82,7 +85,8 @@ class Engine:
 
     def __init__(self, services: Services) -> None:
         self.services = services
-        self.conversations = Conversations(services)
+        self.references = References(services.store)
+        self.conversations = Conversations(services, self.references)
         self.closing = False
         self.live: dict[str, Rollout] = {}
         """Responses that have begun and whose post-inference work is not done, by id."""
@@ -100,7 +104,11 @@ class Engine:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
-            await self._pulse()
+            try:
+                await self._pulse()
+            finally:
+                with trio.move_on_after(self.services.config.seal_seconds, shield=True):
+                    await self._end_those_in_place()
 
     async def shutdown(self) -> None:
         """Take no new Responses, let those that sample park or end, then end all, within ``grace`` and ``seal`` seconds."""
@@ -117,14 +125,36 @@ class Engine:
                 await self._changed.park()
         note("engine.stopped", live=len(self.live))
 
+    async def _end_those_in_place(self) -> None:
+        """The nursery takes in what they leave to be done: hold it open for them."""
+        for rollout in self._in_place:
+            rollout.stop("server_shutdown")
+        while self._in_place:
+            await self._changed.park()
+
+    @property
+    def _in_place(self) -> list[Rollout]:
+        return [rollout for rollout in self.live.values() if rollout.in_place]
+
     # ---- Responses
 
     def create(
-        self, request: CreateRequest, tenant: str, watch: Watch, *, shape: Shape, previous: Previous | None = None
+        self,
+        request: CreateRequest,
+        tenant: str,
+        watch: Watch,
+        *,
+        shape: Shape,
+        previous: Previous | None = None,
+        remembered: Mapping[str, Item] = NOTHING,
+        in_place: bool = False,
     ) -> None:
         """Start a Response; raises ``ProtocolError`` if there is no room. What the stages refuse, ``watch`` is told.
 
         ``previous`` is the Response that it continues, if the caller has it; else it is looked for among the stored ones.
+        ``remembered`` are items that the caller has for the request's references, by id.
+        ``in_place``: it is its caller's own, who is to let it ``answer`` and then to ``settle`` it, if it is ``in_place`` when
+        this returns. That is if it could begin at once; else it lives in the engine's nursery, as all others do.
         """
         if self._nursery is None or self.closing:
             raise ProtocolError("shutting_down", "the server is shutting down; try another, or again later")
@@ -154,6 +184,8 @@ class Engine:
             shape=shape,
             load=partial(self._stored_previous, tenant),
             conversations=self.conversations,
+            references=self.references,
+            remembered=remembered,
             on_refused=refused,
             on_created=created,
             on_sealed=lambda _: party.ended(),
@@ -162,8 +194,16 @@ class Engine:
         if request.idempotency_key:
             self._remember((tenant, request.idempotency_key), party)
         self._starting.add(rollout)
-        if rollout.start(previous or self._recent_previous(tenant, request.previous_response_id)):
+        rollout.in_place = in_place
+        runs = rollout.start(previous or self._recent_previous(tenant, request.previous_response_id))
+        rollout.in_place = in_place and rollout.live
+        if runs and not rollout.in_place:
             self._nursery.start_soon(rollout.run)
+
+    def settle(self, rollout: Rollout) -> None:
+        """Do what is to be done after the end of a Response that has lived in place, while its caller goes on."""
+        assert self._nursery is not None
+        self._nursery.start_soon(rollout.settle)
 
     def find(self, tenant: str, response_id: str) -> Rollout:
         """A live Response, or one that ended a while ago; raises ``response_not_found``, for a stranger's too."""

@@ -20,6 +20,7 @@ from protocol.items import (
     FileSearchCall,
     FunctionCall,
     Item,
+    ItemReference,
     Message,
     OtherItem,
     OutputOfCall,
@@ -48,9 +49,7 @@ class _Remembered:
 class Inbox:
     """The appends of one Response."""
 
-    def __init__(
-        self, slots: Slots, echoable: Callable[[], Sequence[Item]], new_id: Callable[[], str], *, remember: int
-    ) -> None:
+    def __init__(self, slots: Slots, echoable: Sequence[Item], new_id: Callable[[], str], *, remember: int) -> None:
         self._slots = slots
         self._echoable = echoable
         self._new_id = new_id
@@ -125,7 +124,7 @@ class Inbox:
 
     def _check_echo(self, item: Item, path: str) -> None:
         call = self._slots.call(item.call_id) if isinstance(item, CALL_CLASSES) else None
-        candidates = (call,) if call else self._echoable()
+        candidates = (call,) if call else self._echoable
         if isinstance(item, OtherItem) or not any(_echoes(item, own) for own in candidates):
             raise ProtocolError(
                 "echo_mismatch",
@@ -137,6 +136,8 @@ class Inbox:
 
 def _echoes(item: Item, own: Item) -> bool:
     """Whether ``item`` says again what ``own`` said: ids and status aside, and arguments compared as JSON."""
+    if isinstance(item, ItemReference):
+        return item.id == own.id
     if type(item) is not type(own):
         return False
     if isinstance(item, FunctionCall) and isinstance(own, FunctionCall):

@@ -37,6 +37,7 @@ class Lifespan(Audience):
         "_times",
         "_waits_for",
         "abandoned",
+        "in_place",
         "parks",
         "phase",
         "request",
@@ -51,6 +52,8 @@ class Lifespan(Audience):
         self.parks = 0
         self.abandoned = False
         """It was cancelled because its client had gone."""
+        self.in_place = False
+        """It runs in the task of the client that it answers to, and goes with it."""
         self._config = config
         self._response: Response | None = None
         """The resource: as it began, and in the end as it ended."""
@@ -103,7 +106,8 @@ class Lifespan(Audience):
             self._controller = None
             self._detached_at = trio.current_time()
             self._arm()
-            self.abandon()
+            if not self.in_place:
+                self.abandon()
 
     def touch(self) -> None:
         """Somebody has asked for it: while no client is attached, it lives for ``detach_seconds`` from now."""
@@ -179,11 +183,16 @@ class Lifespan(Audience):
         config = self._config
         deadlines = [
             (self._times.started + config.response_seconds, "response_timeout"),
-            (math.inf if self.request.background else self._detached_at + config.detach_seconds, "detached_timeout"),
+            (math.inf if self._outlives else self._detached_at + config.detach_seconds, "detached_timeout"),
         ]
         if self.phase is Phase.PARKED:
             deadlines.append((self._times.since + config.park_seconds, f"park:{self._parked_for}"))
         return deadlines
+
+    @property
+    def _outlives(self) -> bool:
+        """Whether it matters not how long no client has been attached."""
+        return self.in_place or bool(self.request.background)
 
     def _timeout(self) -> Ending:
         reason = min(self._deadlines())[1]

@@ -5,15 +5,27 @@ Goal: 100,000 tokens must stay small, and a delta must cost next to nothing. A f
 only where the text was cut: four bytes each. Frames are made again when a reader needs them.
 
 A number is given after encoding (law L3): ``append`` and ``deltas`` encode first, and whatever fails there leaves no hole.
+While nobody reads, an event whose parts are known to encode is only remembered, and encoded for whoever reads it later.
 """
 
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from protocol import events as ev
 from protocol.codec import encode_event, encode_run, encode_text
 from protocol.errors import ProtocolError
 from protocol.events import DeltaRun, Event
+from protocol.items import Message, Reasoning
+
+SURE: Final = frozenset(
+    {ev.Created, ev.InProgress, ev.PartAdded, ev.PartDone, ev.TextDone, ev.SummaryPartAdded, ev.SummaryPartDone}
+)
+"""Events that hold what came as JSON, ids of ours, and texts whose deltas are in the log: no encoder fails on them."""
+OF_ITEM: Final = (ev.ItemAdded, ev.ItemDone)
+SURE_ITEMS: Final = (Message, Reasoning)
+"""Output items of which the same can be said."""
 
 
 class DeltaText:
@@ -22,11 +34,11 @@ class DeltaText:
     While it grows it is a list of pieces. ``finish`` joins them into one string, which the item and the log then share.
     """
 
-    __slots__ = ("cuts", "pieces", "prefix", "run", "text")
+    __slots__ = ("_prefix", "cuts", "pieces", "run", "text")
 
     def __init__(self, run: DeltaRun) -> None:
         self.run = run
-        self.prefix = encode_run(run)
+        self._prefix = b""
         self.pieces: list[str] = []
         self.cuts = array("I")
         self.text: str | None = None
@@ -39,12 +51,20 @@ class DeltaText:
             self.cuts.append(end)
         self.text = "".join(self.pieces)
         self.pieces = []
-        self.prefix = b""
+        self._prefix = b""
         return self.text
+
+    @property
+    def prefix(self) -> bytes:
+        """What each frame begins with. It is kept while the text grows."""
+        if self.text is not None:
+            return encode_run(self.run)
+        self._prefix = self._prefix or encode_run(self.run)
+        return self._prefix
 
     def bodies(self, start: int, count: int) -> Iterator[bytes]:
         """The frames' bodies of ``count`` pieces from ``start``, made again."""
-        prefix = self.prefix or encode_run(self.run)
+        prefix = self.prefix
         for index in range(start, start + count):
             yield prefix + encode_text(self._piece(index))
 
@@ -82,25 +102,32 @@ class EventLog:
         """The newest event's number; -1 before the first."""
         return self.next - 1
 
-    def append(self, event: Event) -> bytes:
-        """Remember ``event``; returns its frame's body. Raises what the encoder raises, and then nothing has changed."""
-        body = encode_event(event)
+    def append(self, event: Event, *, read: bool = True) -> bytes:
+        """Remember ``event``; returns its frame's body, or nothing unless it is ``read``.
+
+        Raises what the encoder raises, and then nothing has changed.
+        """
+        body = encode_event(event) if read or not _is_sure(event) else b""
         self._stretch = None
         self._add(event)
         self.next += 1
         return body
 
-    def deltas(self, text: DeltaText, pieces: Sequence[str]) -> list[bytes]:
+    def deltas(self, text: DeltaText, pieces: Sequence[str], *, read: bool = True) -> list[bytes]:
         """Remember the next pieces of ``text``; as ``append``, all of them or none."""
-        prefix = text.prefix
-        bodies = [prefix + encode_text(piece) for piece in pieces]
+        if read:
+            prefix = text.prefix
+            bodies = [prefix + encode_text(piece) for piece in pieces]
+        else:
+            encode_text("".join(pieces))  # it would raise for one of them
+            bodies = []
         stretch = self._stretch
         if stretch is None or stretch.text is not text:
             stretch = self._stretch = _Stretch(text, len(text.pieces))
             self._add(stretch)
         text.pieces += pieces
-        stretch.count += len(bodies)
-        self.next += len(bodies)
+        stretch.count += len(pieces)
+        self.next += len(pieces)
         return bodies
 
     def after(self, cursor: int) -> Iterator[tuple[int, bytes]]:
@@ -122,6 +149,11 @@ class EventLog:
     def _add(self, entry: Event | _Stretch) -> None:
         self._firsts.append(self.next)
         self._entries.append(entry)
+
+
+def _is_sure(event: Event) -> bool:
+    """Whether no encoder fails on ``event``."""
+    return type(event) in SURE or (isinstance(event, OF_ITEM) and isinstance(event.item, SURE_ITEMS))
 
 
 def check_cursor(cursor: int, last: int) -> None:

@@ -126,15 +126,19 @@ class Outbox:
 class Subscription:
     """One reader of one Response's log."""
 
-    __slots__ = ("_log", "_suffix", "cursor", "open", "outbox", "stream_id")
+    __slots__ = ("_log", "_suffix", "cursor", "open", "outbox", "stream_id", "timed")
 
-    def __init__(self, log: EventLog, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1) -> None:
+    def __init__(
+        self, log: EventLog, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1, timed: bool = False
+    ) -> None:
         self._log = log
         self._suffix = lane_suffix(stream_id)
         self.outbox = outbox
         self.stream_id = stream_id
         self.cursor = cursor
         self.open = True
+        self.timed = timed
+        """Whether it wants to hear where the Response's time went."""
 
     @property
     def caught_up(self) -> bool:

@@ -252,8 +252,7 @@ class _OpenMessage(_Streamed):
 
     def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
         super().__init__(emitter, items, entropy)
-        self._item = Message(id=self.id, role="assistant", status="in_progress", content=())
-        self._announce(self._item, content=0)
+        self._announce(Message(id=self.id, role="assistant", status="in_progress", content=()), content=0)
         emitter.emit(ev.PartAdded(self.id, self.index, 0, OutputText(text="")))
 
     def finish(self, status: ItemStatus) -> None:
@@ -261,7 +260,7 @@ class _OpenMessage(_Streamed):
         part = OutputText(text=text)
         self._emitter.emit(ev.TextDone(self.id, self.index, 0, text))
         self._emitter.emit(ev.PartDone(self.id, self.index, 0, part))
-        self._done(evolve(self._item, status=status.value, content=(part,)))
+        self._done(Message(id=self.id, role="assistant", status=status.value, content=(part,)))
 
 
 class _OpenReasoning(_Streamed):

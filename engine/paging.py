@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from protocol.codec import to_wire
 from protocol.errors import ProtocolError
-from protocol.ids import PREFIXES
 from protocol.items import Item, Message
 
+from .references import listed_id
 from .transport.http import Exchange
 
 PAGE: Final = 20
@@ -24,8 +24,7 @@ def shown(item: Item, owner: str = "", index: int = 0) -> dict[str, Any]:
     Its id is its own, or one made of its place: the ``index``-th item of ``owner``, a Response.
     """
     wire: dict[str, Any] = to_wire(item)
-    prefix = PREFIXES.get(wire["type"], "item_")
-    wire = {"id": f"{prefix}{owner.partition('_')[2]}{index:04x}", **wire}
+    wire = {"id": listed_id(item, owner, index), **wire}
     if getattr(item, "status", "") is None:
         wire["status"] = "completed"  # it came whole
     if isinstance(item, Message) and isinstance(item.content, str):

@@ -37,6 +37,7 @@ from .models.base import CallBegin, CallEnd, Chunk, Model, ModelError, Rendered,
 from .output import HostedCall, Output, SampledCall
 from .parking import Slots, stub_of
 from .policy import Verdict
+from .references import NOTHING, References, names_items
 from .services import Services
 from .stages import rendering
 from .stages.answer_format import deviation
@@ -57,6 +58,7 @@ class Rollout(Lifespan):
         "_callable",
         "_client_tool",
         "_conversations",
+        "_ended_at",
         "_held_bytes",
         "_history",
         "_holds",
@@ -73,11 +75,14 @@ class Rollout(Lifespan):
         "_outside",
         "_prepared",
         "_previous",
+        "_references",
+        "_remembered",
         "_services",
         "_settled",
         "_slots",
         "_steered",
         "_turn_open",
+        "_verdict",
         "_visit",
         "output",
         "stages",
@@ -93,19 +98,24 @@ class Rollout(Lifespan):
         shape: account.Shape,
         load: Load,
         conversations: Conversations,
+        references: References,
+        remembered: Mapping[str, Item],
         on_refused: Callable[[ProtocolError], None],
         on_created: Callable[["Rollout"], None],
         on_sealed: Callable[["Rollout"], None],
         on_ended: Callable[["Rollout"], None],
     ) -> None:
-        """``load`` gives the previous Response's context. Told in this order: ``on_refused``, and nothing else; or
-        ``on_created`` before the first event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
+        """``load`` gives the previous Response's context, ``references`` the items that the request names, but for those that
+        are ``remembered``, by id. Told in this order: ``on_refused``, and nothing else; or ``on_created`` before the first
+        event, ``on_sealed`` after the last, ``on_ended`` when it is billed and stored."""
         super().__init__(request, shape, services.config)
         self.tenant = tenant
         self.stages = Stages(services)
         self._services = services
         self._load = load
         self._conversations = conversations
+        self._references = references
+        self._remembered = remembered
         self._previous: Previous | None = None
         self._visit: Visit | None = None
         """It is in a conversation."""
@@ -120,7 +130,7 @@ class Rollout(Lifespan):
         self.output = Output(self, services.entropy, self._hosted, self._slots, seals_reasoning=seals)
         self._inbox = Inbox(
             self._slots,
-            lambda: self.output.items,
+            self.output.items,
             lambda: new_id("append", services.entropy),
             remember=services.config.idempotency_keys,
         )
@@ -138,6 +148,9 @@ class Rollout(Lifespan):
         self._steered = False
         self._callable: frozenset[str] | None = None
         self._muted = False
+        self._verdict: Verdict | None = None
+        """What the policy said of the output, until it is billed and stored."""
+        self._ended_at = 0.0
 
     # ---- what is asked from outside
 
@@ -209,6 +222,7 @@ class Rollout(Lifespan):
             instructions=self.request.instructions,
             model=self._model,
             stored=self.request.store is not False,
+            began=self._began_at,
         )
 
     def snapshot(self) -> Response | None:
@@ -227,7 +241,9 @@ class Rollout(Lifespan):
         self._times.started = trio.current_time()
         self._previous = previous
         before = self.request.previous_response_id or self.request.conversation
-        if (before is not None and previous is None) or self.stages.takes_long(self.request, previous):
+        if (before is not None and previous is None) or names_items(self.request):
+            return True
+        if self.stages.takes_long(self.request, previous):
             return True
         return at_once(self._prepare())
 
@@ -236,6 +252,7 @@ class Rollout(Lifespan):
         try:
             if self._previous is None:
                 self._previous = await self._look_back()
+            self.request = await self._references.in_request(self.tenant, self.request, self._remembered)
             prepared = await self.stages.before(self.request, self._previous, self.shape)
         except ProtocolError as error:
             self._leave_conversation()
@@ -251,6 +268,13 @@ class Rollout(Lifespan):
 
     async def run(self) -> None:
         """Live. Whatever happens, the Response ends with one terminal event, one row, and nothing left behind."""
+        try:
+            await self.answer()
+        finally:
+            await self.settle()  # noqa: ASYNC102 - what it waits for is shielded, with a deadline
+
+    async def answer(self) -> None:
+        """The first part of ``run``, up to the terminal event. Cancelled, it ends like any; ``settle`` is to follow."""
         if self._prepared is None and not await self._prepare():
             return
         assert self._prepared is not None
@@ -265,9 +289,12 @@ class Rollout(Lifespan):
         except Exception as error:
             self._end(OUR_FAULT)
             self._services.on_bug(error)
+        except trio.Cancelled:
+            if self.in_place:
+                self.abandon()
+            raise
         finally:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * self._config.seal_seconds):
-                await self._seal()
+            await self._seal()  # noqa: ASYNC102 - as above
 
     async def _look_back(self) -> Previous | None:
         """What the request says that comes before it."""
@@ -309,10 +336,16 @@ class Rollout(Lifespan):
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
         self._turn_open = self._begins = True
+        times, first = self._times, True
         while True:
             started = trio.current_time()
             chunks = await sampler.receive()
-            self._times.sampling += trio.current_time() - started
+            took = trio.current_time() - started
+            times.sampling += took
+            if first:
+                times.first_tokens += took
+                times.samplings += 1
+                first = False
             reason = self._take(chunks)
             if reason is not None:
                 return reason
@@ -432,6 +465,7 @@ class Rollout(Lifespan):
         self._callable = callable_tools(prepared.plan.tool_choice)
         self._response = account.snapshot(self.id, self.request, prepared.plan, int(self._services.wall()))
         self._on_created(self)
+        self._remembered = NOTHING
         self._on_refused = self._on_created = _nobody  # they hold on to what the socket knew
         self.emit(ev.Created(self._response))
         self.emit(ev.InProgress(self._response))
@@ -443,27 +477,49 @@ class Rollout(Lifespan):
     # ---- the end
 
     async def _seal(self) -> None:
-        """The terminal event, and post-inference work: which may fail, or hang for a while, and changes nothing then."""
+        """The terminal event. Post-inference work comes later (``settle``), unless what was said is to be in a
+        conversation before the client can go on with it."""
         ending, verdict = self._concluded()
         final = self._finished(ending)
-        # What was said is in the conversation before the client can go on with it.
+        last = self.log.append(endings.terminal(final), read=True)
+        self._verdict = verdict
         overlap = "overlap" in self._config.reuse and self._visit is None
-        last = self.log.append(endings.terminal(final))
         if not overlap:
             self._settle_late()
-            await self._after(final, ending, verdict)
+            await self._after(final)
+        if self.timed:
+            self._tell_timing(account.timing_metrics(self._times, self.output.tokens))
         self._deliver(last)
         self._flush()
         self._response = final
         self._move("seal")
         if overlap:
             self._settle_late()
+            if self.request.store is not False:
+                self._references.hold(self.tenant, self.id, self._outside, verdict.items)
         self._moved.unpark_all()
         self._on_sealed(self)
+        self._on_sealed = _nobody
         note("response.ended", response=self.id, status=final.status, reason=ending.reason, parks=self.parks)
-        if overlap:
-            await self._after(final, ending, verdict)
+
+    async def settle(self) -> None:
+        """The second part of ``run``: post-inference work, if it was not done before the end was told."""
+        if self._prepared is not None:  # its client was gone before it could answer
+            self.abandon()
+            self._prepared = None
+            await self._seal()
+        if self.phase is not Phase.ENDED:
+            return  # refused, or a bug of ours has kept it from ending
+        assert self._response is not None
+        if self._verdict is not None:
+            await self._after(self._response)
+        self._let_go()
         self._on_ended(self)
+
+    def _let_go(self) -> None:
+        """It may be kept for a while, for its events and its history: the rest goes now, and with it what refers back to it."""
+        del self.output, self.stages, self._inbox, self._slots, self._client_tool, self._hosted, self._load
+        self._previous = None
 
     def _concluded(self) -> tuple[Ending, Verdict]:
         """Close what is open, and look at all that was put out. A bug in here costs this Response, and no other."""
@@ -479,22 +535,27 @@ class Rollout(Lifespan):
     def _finished(self, ending: Ending) -> Response:
         assert self._response is not None
         report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
-        now = int(self._services.wall())
-        return endings.final(self._response, ending, self.output.items, self._usage(), now, report)
+        self._ended_at = self._services.wall()
+        return endings.final(self._response, ending, self.output.items, self._usage(), int(self._ended_at), report)
 
-    async def _after(self, final: Response, ending: Ending, verdict: Verdict) -> None:
-        """Bill and store. What fails here is a bug, and the client's Response ends all the same."""
-        row = account.row(self, final, ending.reason, self._services.wall())
+    async def _after(self, final: Response) -> None:
+        """Bill and store, whatever else is cancelled. What fails here is a bug, and the client's Response ends all the same."""
+        row = account.row(self, final, self._ended_at)
+        verdict, self._verdict = self._verdict, None
+        assert verdict is not None
         try:
-            with trio.fail_after(self._config.seal_seconds):
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + self._config.seal_seconds) as scope:
                 stored = self._to_store(final, verdict) if self.request.store is not False else None
                 await self.stages.after(row, stored)
                 if self._visit is not None and stored is not None and final.status in ("completed", "incomplete"):
                     own = self._began_at
                     await self._visit.add(stored.items[own:], [stop - own for stop in stored.stops if stop > own])
+            if scope.cancelled_caught:
+                raise trio.TooSlowError
         except Exception as error:
             self._services.on_bug(error)
         finally:
+            self._references.release(self.id)
             self._leave_conversation()
 
     def _leave_conversation(self) -> None:
@@ -543,6 +604,8 @@ class Rollout(Lifespan):
 
 def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Mapping[str, HostedTool]:
     """The hosted tools that the request asks for, by type."""
+    if not hosted or not request.tools:
+        return {}
     asked = {tool.type for tool in request.tools}
     return {name: tool for name, tool in hosted.items() if name in asked}
 

@@ -37,6 +37,7 @@ READY: Final = "/readyz"
 EVERYBODY: Final = "everybody"
 """The tenant of a server without keys."""
 
+TIMING_HEADER: Final = "x-responsesapi-include-timing-metrics"
 SHAPES: Final[dict[str, Continuation]] = {
     "responses_websockets=2026-02-04": "append",
     "responses_websockets=2026-02-06": "create",
@@ -133,9 +134,12 @@ class Server:
             return
         config = services.config
         tenant = tenant_of(upgrade.request.get("authorization"), config)
-        make_session = partial(Session, self.engine, tenant, continuation=_shape(upgrade.request))
+        request = upgrade.request
+        make_session = partial(
+            Session, self.engine, tenant, continuation=_shape(request), timed=request.get(TIMING_HEADER) == "true"
+        )
         head = upgrade.raw
-        del upgrade  # some KiB, which would stay as long as the socket
+        del upgrade, request  # some KiB, which would stay as long as the socket
         await serve_websocket(stream, head, config, make_session, self._sockets)
 
     def _table(self) -> list[tuple[str, str, Handler]]:

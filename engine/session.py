@@ -5,7 +5,7 @@ the reader always reads. A frame that is wrong is answered with an error frame, 
 (law L13).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import trio
@@ -15,6 +15,7 @@ from protocol import events as ev
 from protocol.codec import client_message, encode, parse
 from protocol.errors import ErrorEvent, ProtocolError
 from protocol.ids import new_id
+from protocol.items import Item
 from protocol.limits import APPEND_ITEMS, SOFT_FRAME_BYTES
 from protocol.requests import (
     AppendRequest,
@@ -30,6 +31,7 @@ from .core import Engine
 from .lane import Lanes, check_stream_id
 from .log import check_cursor
 from .outbox import Outbox, Subscription
+from .references import NOTHING, names_items
 from .rollout import Rollout
 from .stages.pipeline import Previous
 from .steering import Refused, Steering
@@ -88,7 +90,7 @@ class _Creation:
 
 
 class Session:
-    """What one socket knows. ``continuation`` is what its handshake asked for, or None."""
+    """What one socket knows. Its handshake has asked for ``continuation``, or None; ``timed``: to hear where the time went."""
 
     __slots__ = (
         "_attachments",
@@ -101,14 +103,24 @@ class Session:
         "_size",
         "_steering",
         "_tenant",
+        "_timed",
         "asked_at",
     )
 
-    def __init__(self, engine: Engine, tenant: str, outbox: Outbox, *, continuation: Continuation | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tenant: str,
+        outbox: Outbox,
+        *,
+        continuation: Continuation | None = None,
+        timed: bool = False,
+    ) -> None:
         self._engine = engine
         self._tenant = tenant
         self._outbox = outbox
         self._continuation = continuation
+        self._timed = timed
         self._attachments: dict[str, Attachment] = {}
         self._lanes = Lanes[CreateRequest](self._start, queue_limit=engine.services.config.lane_queue)
         self._steering = Steering(outbox)
@@ -215,11 +227,14 @@ class Session:
 
     def _join(self, rollout: Rollout, cursor: int, stream_id: str | None) -> None:
         self._prune()
-        subscription = Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor)
+        subscription = self._subscription(rollout, stream_id, cursor)
         epoch = rollout.attach(subscription)
         self._answer(ev.AttachAccepted(rollout.id, epoch, cursor, rollout.log.last, stream_id=stream_id))
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, stream_id)
         subscription.start()
+
+    def _subscription(self, rollout: Rollout, stream_id: str | None, cursor: int = -1) -> Subscription:
+        return Subscription(rollout.log, self._outbox, stream_id=stream_id, cursor=cursor, timed=self._timed)
 
     def _target(self, response_id: str | None, stream_id: str | None) -> tuple[Rollout, int | None]:
         """The Response that a frame means, and the epoch at which this socket attached to it, if it ever did."""
@@ -244,7 +259,8 @@ class Session:
         self._creations.add(creation)
         try:
             previous = self._cached(request.previous_response_id)
-            self._engine.create(request, self._tenant, creation, shape=shape, previous=previous)
+            remembered = self._remembered() if names_items(request) else NOTHING
+            self._engine.create(request, self._tenant, creation, shape=shape, previous=previous, remembered=remembered)
         except ProtocolError as error:
             creation.refused(error)
 
@@ -257,7 +273,7 @@ class Session:
     def created(self, request: CreateRequest, rollout: Rollout) -> None:
         """A create's Response begins: this socket is the client that it answers to."""
         self._prune()
-        subscription = Subscription(rollout.log, self._outbox, stream_id=request.stream_id)
+        subscription = self._subscription(rollout, request.stream_id)
         epoch = rollout.attach(subscription)
         self._attachments[rollout.id] = Attachment(rollout, epoch, subscription, request.stream_id)
 
@@ -284,6 +300,11 @@ class Session:
             if latest.response_id == response_id:
                 return latest.previous
         return None
+
+    def _remembered(self) -> Mapping[str, Item]:
+        """What a create can name that is not stored: the items, by id, of each lane's latest Response with ``store: false``."""
+        unstored = [one.previous for one in self._latest.values() if not one.previous.stored]
+        return {item.id: item for one in unstored for item in one.history.items[one.began :] if item.id}
 
     def _evict(self, lane: str | None, response_id: str | None) -> None:
         """A continuation has failed: its lane forgets the Response that it named. A fork leaves the other lane's alone."""

@@ -2,10 +2,14 @@
 and conversations, whose items Responses begin with and add to.
 
 A stranger's id cannot be told from an unknown one (law L13): every look-up names the tenant.
+
+Items can be had by their ids. Of a Response's items, those that it put out belong to it; one that was sent with an id belongs
+to the Response that it was sent to, if the id was new then, or another item was sent under it before. So an item that is sent,
+or referred to, again and again is kept under its id once, and goes with the Response that had it first.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from attrs import field, frozen
 
@@ -91,6 +95,18 @@ class Store(Protocol):
         """Forget an item; whether there was one."""
         ...
 
+    async def find_items(self, tenant: str, ids: Collection[str]) -> Mapping[str, Item]:
+        """The items of ``tenant`` that have these ids, by id: of its Responses, else the newest of its conversations."""
+        ...
+
+
+class _Owned(NamedTuple):
+    """An item, and the Response that it belongs to. ``sent``: it came from outside."""
+
+    owner: Stored
+    item: Item
+    sent: bool
+
 
 class MemoryStore:
     """Responses in one dictionary, conversations in another; of each the oldest are dropped beyond ``limit``."""
@@ -98,39 +114,49 @@ class MemoryStore:
     def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
         self._kept: dict[tuple[str, str], Stored] = {}
+        self._owned: dict[tuple[str, str], _Owned] = {}
+        """Items of Responses, by tenant and their own id."""
         self._conversations: dict[tuple[str, str], Conversation] = {}
         self._items: dict[tuple[str, str], list[Kept]] = {}
+        self._said: dict[tuple[str, str], dict[str, Item]] = {}
+        """Items of conversations, by tenant and their own id, and then by conversation."""
 
     async def put(self, stored: Stored) -> None:
         self._kept[stored.tenant, stored.response.id] = stored
+        self._own(stored)
         while len(self._kept) > self._limit:
-            del self._kept[next(iter(self._kept))]
+            self._disown(self._kept.pop(next(iter(self._kept))))
 
     async def get(self, tenant: str, response_id: str) -> Stored | None:
         return self._kept.get((tenant, response_id))
 
     async def delete(self, tenant: str, response_id: str) -> bool:
-        return self._kept.pop((tenant, response_id), None) is not None
+        stored = self._kept.pop((tenant, response_id), None)
+        if stored is not None:
+            self._disown(stored)
+        return stored is not None
 
     async def put_conversation(self, conversation: Conversation) -> None:
         key = conversation.tenant, conversation.id
         self._conversations[key] = conversation
         self._items.setdefault(key, [])
         while len(self._conversations) > self._limit:
-            oldest = next(iter(self._conversations))
-            del self._conversations[oldest], self._items[oldest]
+            await self.delete_conversation(*next(iter(self._conversations)))
 
     async def get_conversation(self, tenant: str, conversation_id: str) -> Conversation | None:
         return self._conversations.get((tenant, conversation_id))
 
     async def delete_conversation(self, tenant: str, conversation_id: str) -> bool:
-        self._items.pop((tenant, conversation_id), None)
+        for one in self._items.pop((tenant, conversation_id), ()):
+            self._unsay(tenant, conversation_id, one.id)
         return self._conversations.pop((tenant, conversation_id), None) is not None
 
     async def add_items(self, tenant: str, conversation_id: str, items: Sequence[Kept]) -> bool:
         kept = self._items.get((tenant, conversation_id))
         if kept is not None:
             kept.extend(items)
+            for one in items:
+                self._said.setdefault((tenant, one.id), {})[conversation_id] = one.item
         return kept is not None
 
     async def get_items(self, tenant: str, conversation_id: str) -> Sequence[Kept]:
@@ -141,8 +167,39 @@ class MemoryStore:
         left = [one for one in kept if one.id != item_id]
         there = len(left) < len(kept)
         kept[:] = left
+        if there:
+            self._unsay(tenant, conversation_id, item_id)
         return there
+
+    async def find_items(self, tenant: str, ids: Collection[str]) -> Mapping[str, Item]:
+        found: dict[str, Item] = {}
+        for item_id in ids:
+            owned, said = self._owned.get((tenant, item_id)), self._said.get((tenant, item_id))
+            if owned or said:
+                found[item_id] = owned.item if owned else list((said or {}).values())[-1]
+        return found
 
     def all(self) -> Iterable[Stored]:
         """Everything kept, oldest first."""
         return self._kept.values()
+
+    def _own(self, stored: Stored) -> None:
+        for sent, items in ((False, stored.response.output), (True, stored.input)):
+            for item in items:
+                if not item.id:
+                    continue
+                known = self._owned.get((stored.tenant, item.id))
+                if known is None or (known.sent and known.item != item):
+                    self._owned[stored.tenant, item.id] = _Owned(stored, item, sent)
+
+    def _disown(self, stored: Stored) -> None:
+        for item in (*stored.response.output, *stored.input):
+            known = self._owned.get((stored.tenant, item.id)) if item.id else None
+            if known is not None and known.owner is stored:
+                del self._owned[stored.tenant, item.id or ""]
+
+    def _unsay(self, tenant: str, conversation_id: str, item_id: str) -> None:
+        said = self._said[tenant, item_id]
+        del said[conversation_id]
+        if not said:
+            del self._said[tenant, item_id]

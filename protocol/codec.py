@@ -21,12 +21,13 @@ from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_orig
 import attrs
 import orjson
 from cattrs import Converter
+from cattrs.fns import identity
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 
 from .errors import ProtocolError
 from .events import OF_RESPONSE, DeltaRun, Event
 from .fields import EXTRA, OMIT, WIRE
-from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part, ReasoningText, SummaryText
+from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, ItemReference, Message, OtherItem, Part, ReasoningText, SummaryText
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 from .response import Response
@@ -340,6 +341,8 @@ _ITEM_TABLE: Final[dict[str, Any]] = {**ITEMS, **dict.fromkeys(OTHER_ITEM_TYPES,
 
 
 def _item(value: Any, _: Any) -> Any:
+    if type(value) is dict and value.get("type") is None and value.keys() - {"type"} == {"id"}:
+        return _converter.get_structure_hook(ItemReference)(value, ItemReference)
     default = Message.type if type(value) is dict and "role" in value else None
     cls = _by_type(_ITEM_TABLE, "item", value, default)
     return _converter.get_structure_hook(cls)(value, cls)
@@ -404,11 +407,12 @@ def _writer(cls: Any, converter: Converter) -> Callable[[Any], Any]:
     constants = {name: getattr(cls, name) for name in ("type", "object") if name not in names and hasattr(cls, name)}
     keeps = any(field.metadata.get(WIRE) == EXTRA for field in fields)
     if not keeps:
-        return lambda value: {**constants, **write(value)}
+        return (lambda value: {**constants, **write(value)}) if constants else write
 
     def with_extra(value: Any) -> Any:
         wire = {**constants, **write(value)}
-        wire.update(wire.pop("extra"))
+        if extra := wire.pop("extra"):
+            wire.update(extra)
         return wire
 
     return with_extra
@@ -418,16 +422,27 @@ def _is_union_of_ours(tp: Any) -> bool:
     return get_origin(tp) in (Union, UnionType) and any(attrs.has(member) for member in get_args(tp))
 
 
+_JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
+"""Classes of values that are JSON as they are."""
+
+
 def _write_one(value: Any) -> Any:
     """A value of one of several classes: by its own class."""
     cls = type(value)
-    if cls is str or value is None:
+    if cls in _JSON:
         return value
     return _write_tuple(value) if cls is tuple else _converter.get_unstructure_hook(cls)(value)
 
 
 def _write_tuple(value: Any) -> Any:
-    return [_converter.unstructure(one) if attrs.has(type(one)) else one for one in value]
+    return [_write_one(one) for one in value]
+
+
+def _is_json(tp: Any) -> bool:
+    """Whether all values of a type are JSON as they are: no function is called to write such a field."""
+    if get_origin(tp) in (Union, UnionType):
+        return all(_is_json(member) for member in get_args(tp))
+    return tp in _JSON or _is_literal(tp) or _is_object(tp)
 
 
 def _make_converter() -> Converter:
@@ -448,7 +463,7 @@ def _make_converter() -> Converter:
     converter.register_unstructure_hook_factory(attrs.has, lambda cls: _writer(cls, converter))
     converter.register_unstructure_hook_func(_is_tuple, _write_tuple)
     converter.register_unstructure_hook_func(_is_union_of_ours, _write_one)
-    converter.register_unstructure_hook_func(_is_object, lambda value: value)
+    converter.register_unstructure_hook_func(_is_json, identity)
     converter.register_unstructure_hook(tuple, _write_tuple)
     return converter
 

@@ -22,9 +22,9 @@ import attrs
 
 from . import limits
 from .errors import CODES, ErrorEvent, Work
-from .events import AttachAccepted, DeltaRun, DeltaType, Event
+from .events import AttachAccepted, DeltaRun, DeltaType, Event, WebsocketTiming
 from .fields import EXTRA, OMIT, WIRE
-from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, Message, OtherItem, Part
+from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, ItemReference, Message, OtherItem, Part
 from .requests import MESSAGES
 from .response import Response
 
@@ -93,6 +93,15 @@ NAMED_TOOLS: Final[Schema] = {
     "then": {"properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]},
 }
 """Function and custom tools have names."""
+BARE_REFERENCES: Final[Schema] = {
+    "anyOf": [
+        {"properties": {"type": {"const": ItemReference.type}}, "required": ["type"]},
+        {"properties": {"type": _NULL, "id": {}}, "additionalProperties": False},
+    ]
+}
+"""A reference that doesn't say so has nothing but an id."""
+BESIDE: Final = (AttachAccepted, WebsocketTiming)
+"""What a server sends beside the events of a Response: without a number."""
 
 
 class Schemas:
@@ -124,7 +133,7 @@ class Schemas:
 
     def event(self, cls: Any) -> Schema:
         """An event with what it has on the wire beside its class's fields; a reference."""
-        return self._refer(cls.__name__, lambda: _on_the_wire(self._class(cls, "written"), cls is not AttachAccepted))
+        return self._refer(cls.__name__, lambda: _on_the_wire(self._class(cls, "written"), cls not in BESIDE))
 
     def delta(self, kind: DeltaType) -> Schema:
         """An event that adds a piece of a text; a reference."""
@@ -169,6 +178,8 @@ class Schemas:
             schema["required"] = required
         if len(fields) < len(attrs.fields(cls)):
             schema["additionalProperties"] = True
+        if cls is ItemReference and way == "read":
+            return schema | BARE_REFERENCES
         return schema | NAMED_TOOLS if cls.__name__ == "Tool" else schema
 
     def _bounds_of(self, cls: Any, name: str) -> Mapping[str, Schema]:
@@ -208,8 +219,8 @@ def events(schemas: Schemas) -> dict[str, Schema]:
 
 def server_frames(schemas: Schemas) -> dict[str, Schema]:
     """References to all that a server sends over a WebSocket, by the name of their schema."""
-    beside = {AttachAccepted.__name__: schemas.event(AttachAccepted), ERROR_EVENT: error_event(schemas)}
-    return events(schemas) | beside
+    beside = {cls.__name__: schemas.event(cls) for cls in BESIDE}
+    return events(schemas) | beside | {ERROR_EVENT: error_event(schemas)}
 
 
 def client_frames(schemas: Schemas) -> dict[str, Schema]:
@@ -283,8 +294,10 @@ def _described(cls: Any) -> Schema:
 def _constants(cls: Any, fields: set[str], way: Way) -> tuple[Schema, list[str]]:
     """What each instance of ``cls`` says of itself, and which of it must be there."""
     names = [name for name in ("type", "object") if name not in fields and hasattr(cls, name)]
-    constants = {name: {"type": "string", "const": getattr(cls, name)} for name in names}
-    return constants, [] if way == "read" and cls is Message else names
+    constants: Schema = {name: {"type": "string", "const": getattr(cls, name)} for name in names}
+    if way == "read" and cls is ItemReference:
+        constants["type"] = {"type": ["string", "null"], "enum": [cls.type, None]}
+    return constants, [] if way == "read" and cls in (Message, ItemReference) else names
 
 
 def _bounded(schema: Schema, bounds: Schema) -> Schema:

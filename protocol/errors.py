@@ -44,6 +44,7 @@ CODES: Final[dict[str, Code]] = {
     # An append, attach, cancel or finish does not fit the Response.
     "response_not_found": Code(404, INVALID, "not_started"),
     "previous_response_not_found": Code(400, INVALID, "not_started"),
+    "item_not_found": Code(404, INVALID, "not_started"),
     "conversation_not_found": Code(404, INVALID, "not_started"),
     "conversation_locked": Code(409, INVALID, "not_started"),
     "response_not_active": Code(409, INVALID, "not_started"),

@@ -256,6 +256,19 @@ class AttachAccepted:
     stream_id: str | None = optional()
 
 
+@frozen
+class WebsocketTiming:
+    """Where a Response's time went: before its terminal event, to sockets whose handshake asked for it. Not part of the log.
+
+    Names, and milliseconds, are those that Codex CLI reads. The time that client tools took is in none of them.
+    """
+
+    type: ClassVar[str] = "responsesapi.websocket_timing"
+    timing_metrics: Json
+    response_id: str
+    stream_id: str | None = optional()
+
+
 # ---- steering, of the create shape
 
 

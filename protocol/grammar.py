@@ -137,6 +137,7 @@ UNNUMBERED: Final = (
     "response.cancel.accepted",
     "response.finish.accepted",
     "response.steer.",
+    "responsesapi.",
 )
 """What types begin with that are not part of a trace."""
 

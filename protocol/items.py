@@ -281,7 +281,7 @@ class FileSearchCall:
 
 @frozen(kw_only=True)
 class ItemReference:
-    """Stands for an item that the server holds."""
+    """Stands for an item that the server holds. On input, ``type`` may be left out where there is nothing but ``id``."""
 
     type: ClassVar[str] = "item_reference"
     id: str

@@ -16,7 +16,7 @@ STAGES: Final[tuple[Stage, ...]] = ("validate", "route", "classify", "render", "
 
 @define(eq=False)
 class Count:
-    """One stage's counts."""
+    """One stage's counts. As a context it times one run."""
 
     full: int = 0
     incremental: int = 0
@@ -25,23 +25,14 @@ class Count:
     bytes: int = 0
     seconds: float = 0.0
     """Of the wall clock, on the engine's own thread."""
+    _started: float = 0.0
 
-
-class Run:
-    """A context that is timed. (A class of its own: a generator's context costs three times as much, at each stage.)"""
-
-    __slots__ = ("_count", "_started")
-
-    def __init__(self, count: Count) -> None:
-        self._count = count
-        self._started = 0.0
-
-    def __enter__(self) -> Count:
+    def __enter__(self) -> "Count":
         self._started = time.perf_counter()
-        return self._count
+        return self
 
     def __exit__(self, *_: object) -> None:
-        self._count.seconds += time.perf_counter() - self._started
+        self.seconds += time.perf_counter() - self._started
 
 
 class Counters:
@@ -55,11 +46,11 @@ class Counters:
     def __getitem__(self, stage: Stage) -> Count:
         return self._counts.get(stage) or self._counts.setdefault(stage, Count())
 
-    def full(self, stage: Stage) -> "Run":
+    def full(self, stage: Stage) -> Count:
         """One run over the whole input."""
         count = self[stage]
         count.full += 1
-        return Run(count)
+        return count
 
     def incremental(self, stage: Stage, *, items: int = 0, tokens: int = 0, size: int = 0, seconds: float = 0) -> None:
         """One run over what is new."""

@@ -39,6 +39,8 @@ class Previous:
     model: Model | None = None
     stored: bool = True
     """Whether the store has it, so that its continuation need only store what is new."""
+    began: int = 0
+    """Where in ``history`` its own items begin."""
 
 
 @frozen
@@ -86,7 +88,7 @@ class Stages:
         with self.counters.full("render") as count:
             cached = await self._render(request, history, new, count)
         plan = self._plan(request, Rendered(history.items.snapshot(), history.ids.snapshot()))
-        if shape == "append":
+        if shape == "append" or (shape == "http" and request.store is False):
             history.forget_ids()  # the sampler has them, and nobody else will go on from them
         return Prepared(model, plan, history, new, cached)
 

@@ -43,7 +43,6 @@ from protocol.items import (
     InputFile,
     InputImage,
     Item,
-    ItemReference,
     Message,
     OtherItem,
     OutputOfCall,
@@ -161,8 +160,7 @@ def _segment(item: Item) -> list[int]:
     if isinstance(item, FileSearchCall):
         asked = {key: item.extra[key] for key in ("max_num_results",) if key in item.extra}
         return [*_header("assistant", item.type), *_json({"queries": item.queries, **asked}), CALL]
-    if isinstance(item, ItemReference):
-        return [*_header("assistant", item.type), MESSAGE, *encode(item.id), END]
+    assert isinstance(item, OtherItem)  # references have been replaced by their items
     body = {key: _without_data(value) for key, value in item.extra.items() if key != "status"}
     return [*_header("assistant", item.type), *_json(body), END]
 

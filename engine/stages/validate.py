@@ -5,6 +5,7 @@ tool output answers one call before it, with the right kind, once, and no call s
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from protocol import limits
@@ -16,7 +17,6 @@ from protocol.items import (
     OUTPUT_TYPE_OF,
     CallItem,
     Item,
-    ItemReference,
     answered_call_id,
 )
 from protocol.requests import CreateRequest, Tool
@@ -55,6 +55,7 @@ RANGES: Final[dict[str, tuple[Check, str]]] = {
     "tool_choice": (lambda v: isinstance(v, dict) or v in ("none", "auto", "required"), "none, auto, required, or a tool"),
 }
 """What a field must be, and how an error says so."""
+_ranged: Final = attrgetter(*RANGES)
 
 NO_BACKGROUND: Final = (lambda v: v is True, "over a WebSocket a Response is not a background one")
 ONLY_APPEND: Final = "it belongs to the append shape, which this Response is not of"
@@ -80,8 +81,9 @@ UNSUPPORTED: Final[dict[str, dict[str, tuple[Check, str]]]] = {
 
 def check_request(request: CreateRequest, shape: str) -> None:
     """Check the fields by themselves."""
-    for name in RANGES:
-        check_range(name, getattr(request, name))
+    for name, value in zip(RANGES, _ranged(request), strict=True):
+        if value is not None:
+            check_range(name, value)
     for name, (asks, why) in UNSUPPORTED[shape].items():
         if asks(getattr(request, name)):
             raise ProtocolError("unsupported_parameter", f"{name}: not supported here; {why}", name)
@@ -130,8 +132,6 @@ def check_pairing(waiting: Mapping[str, CallItem], new: Sequence[Item]) -> None:
             waits[item.call_id] = item
         elif isinstance(item, OUTPUT_CLASSES):
             _close_pair(item, path, waits, answered)
-        elif isinstance(item, ItemReference):
-            raise _pairing("invalid_value", path, "item references are not resolved here; send the item itself")
     if waits:
         raise _pairing("tool_output_missing", "input", f"no tool output for the calls {', '.join(waits)}")
 

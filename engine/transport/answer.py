@@ -37,10 +37,11 @@ class Answer:
         """
         lines, lengthy = [_LINES[status]], status in BODILESS
         for name, value in headers:
-            if _UNSAFE.search(value) or _UNSAFE.search(name):
+            line = f"{name}: {value}"
+            if _UNSAFE.search(line):
                 raise ValueError(f"not a header: {name!r}: {value!r}")
             lengthy = lengthy or name == "content-length"
-            lines.append(f"{name}: {value}")
+            lines.append(line)
         if not lengthy and self._chunks:
             lines.append("transfer-encoding: chunked")
             self._chunked = not self.to_head

@@ -43,6 +43,7 @@ from .sse import SseStream
 Handler = Callable[["Exchange"], Awaitable[None]]
 
 SERVER: Final = "sostenuto"
+JSON: Final = "application/json"
 WRITE_BYTES: Final = 256 * 1024
 """Written at once, each time with the whole deadline: a long answer may take a slow network a while."""
 QUOTED_BYTES: Final = 200
@@ -105,8 +106,8 @@ class Exchange:
 
     async def json(self) -> Any:
         """The body's JSON, as ``body``. A request that says that it is something else is refused, unread."""
-        kind = (self.request.get("content-type") or "application/json").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        kind = self.request.get("content-type") or JSON
+        if kind != JSON and (kind := kind.partition(";")[0].strip().lower()) != JSON:
             raise ProtocolError("unsupported_media_type", f"the body must be application/json, not {kind}")
         if [one for one in self.request.tokens("content-encoding") if one != "identity"]:
             raise ProtocolError("unsupported_media_type", "the body must not be compressed")
@@ -179,7 +180,7 @@ class HttpConnection:
         self._raw = bytearray()
         self._fed_all = False
         self._pending = b""
-        self._answer = Answer()
+        self._answer = Answer(chunks=False)
         self._upgraded: Request | None = None
         self._scope: trio.CancelScope | None = None
         self._until = math.inf
@@ -299,14 +300,19 @@ class HttpConnection:
     async def _next_request(self, scope: trio.CancelScope) -> Request | None:
         """The next request's head, or None when there is none. Raises ``ProtocolError``.
 
-        The deadline of ``scope`` is for its first byte, and is moved when that is there.
+        The deadline of ``scope`` is for its first byte, and is moved if the rest is not there with that.
         """
-        self._begin_cycle()
+        if self._answer.begun:
+            self._begin_cycle()
+        while not (self._raw or self._fed_all):
+            if self._last:
+                return None
+            self._raw += await self._feed()
         begun = False
         while (event := self._next_event()) is h11.NEED_DATA:
-            if self._fed_all or (self._last and not self._raw):
+            if self._fed_all:
                 return None
-            if self._raw and not begun:
+            if not begun:
                 begun, scope.deadline = True, trio.current_time() + self._limits.head_seconds
             self._raw += await self._feed()
         return self._accepted(event) if isinstance(event, h11.Request) else None
@@ -413,7 +419,7 @@ class HttpConnection:
         fields = list(headers)
         content = b"" if body is None else body if isinstance(body, bytes) else encode(body)
         if body is not None and not any(name == "content-type" for name, _ in fields):
-            fields.append(("content-type", "application/json"))
+            fields.append(("content-type", JSON))
         if status != 204:
             fields.append(("content-length", str(len(content))))
         await self.begin(status, fields)

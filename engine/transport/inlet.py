@@ -60,7 +60,8 @@ class Inlet:
         """What has come since the last time."""
         data = bytes(self._data)
         self._data.clear()
-        self._room.unpark_all()
+        if self._room:
+            self._room.unpark_all()
         return data
 
     async def discard(self) -> None:

@@ -58,10 +58,11 @@ def request_of(event: h11.Request) -> Request:
     for key, field_value in event.headers:
         header, text = key.decode("latin-1"), field_value.decode("latin-1")
         headers[header] = f"{headers[header]}, {text}" if header in headers else text
+    segments, escaped = tuple(path.split("/")[1:]), "%" in path
     request = Request(
         method=event.method.decode("latin-1"),
-        path=unquote(path),
-        segments=tuple([unquote(one) for one in path.split("/")[1:]]),
+        path=unquote(path) if escaped else path,
+        segments=tuple(map(unquote, segments)) if escaped else segments,
         query=gathered,
         headers=headers,
     )
@@ -75,5 +76,5 @@ def _check(request: Request, version: bytes) -> None:
     if request.get("transfer-encoding") is not None and request.get("content-length") is not None:
         raise ProtocolError("bad_request", "a request has a content-length or a transfer-encoding, not both")
     expected = request.tokens("expect")
-    if version != b"1.0" and set(expected) - {"100-continue"}:
+    if expected and version != b"1.0" and set(expected) - {"100-continue"}:
         raise ProtocolError("expectation_failed", f"the only expectation that is met here is 100-continue, not {expected[0]}")

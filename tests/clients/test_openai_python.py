@@ -303,6 +303,25 @@ def test_conversations(client: OpenAI) -> None:
     assert client.conversations.delete(conversation.id).deleted
 
 
+@shows("openai-python", "http", "a rollout that names what was said before by `item_reference`")
+@pytest.mark.parametrize("kind", [{"type": "item_reference"}, {}, {"type": None}])
+def test_items_by_their_ids(client: OpenAI, kind: dict[str, Any]) -> None:
+    history: list[Any] = [{"role": "user", "content": program(call("add", {"a": 2, "b": 2}), {"say": "{{output}}"})}]
+    first = client.responses.create(model=NAME, input=history, tools=TOOLS)
+    history += [*({**kind, "id": item.id} for item in first.output), *Hands().results(first.output)]
+    second = client.responses.create(model=NAME, input=history, tools=TOOLS)
+    assert second.output_text == "4"
+    assert [item.type for item in client.responses.input_items.list(second.id, order="asc")] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+    client.responses.delete(first.id)
+    with pytest.raises(NotFoundError) as refused:
+        client.responses.create(model=NAME, input=history, tools=TOOLS)
+    assert (refused.value.code, refused.value.param) == ("item_not_found", "input[1].id")
+
+
 # ---- errors
 
 
@@ -382,6 +401,23 @@ def test_a_rollout_over_a_websocket(client: OpenAI, store: bool) -> None:
     else:
         with pytest.raises(NotFoundError):
             client.responses.retrieve(responses[-1].id)
+
+
+@shows("openai-python", "create", "a rollout that names what was said before by `item_reference`, stored or not")
+@pytest.mark.parametrize("store", [True, False])
+def test_items_by_their_ids_over_a_websocket(client: OpenAI, store: bool) -> None:
+    hands = Hands()
+    history: list[Any] = [{"role": "user", "content": ROLLOUT}]
+    with client.responses.connect() as connection:
+        while True:
+            connection.response.create(model=NAME, input=history, tools=TOOLS, store=store)
+            response = final(connection)
+            results = hands.results(response.output)
+            if not results:
+                break
+            history += [*({"type": "item_reference", "id": item.id} for item in response.output), *results]
+    assert hands.ran == MADE
+    assert response.output_text == ANSWER
 
 
 @shows("openai-python", "create", "`connect()` in asyncio, with handlers")

@@ -41,6 +41,10 @@ SAID = {
         "no such Response to continue: unknown, another tenant's, still live, or not stored",
         "if it is live, append to it; else send the whole history as `input`",
     ),
+    "item_not_found": (
+        "an `item_reference` names no item that can be named: unknown, another tenant's, deleted, or not stored",
+        "send the item itself",
+    ),
     "conversation_not_found": (
         "no such conversation: it is unknown, another tenant's, or was deleted",
         "create one",

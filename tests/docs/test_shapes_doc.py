@@ -13,7 +13,8 @@ from engine.models import load_model
 from engine.stages.validate import UNSUPPORTED
 from engine.steering import PENDING_MOST
 from engine.transport.http import Limits
-from protocol.codec import decode_client
+from protocol.codec import decode_client, item_from_wire
+from protocol.items import ItemReference
 from protocol.requests import AppendRequest, CreateRequest, SteerRequest
 
 from .blocks import ROOT, read, rows
@@ -24,8 +25,9 @@ CREATE, HTTP = read("create.md"), read("http.md")
 def test_the_examples_are_frames() -> None:
     frames = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", CREATE, re.DOTALL)]
     assert [type(decode_client(json.dumps(frame))) for frame in frames] == [CreateRequest, SteerRequest]
-    [body] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", HTTP, re.DOTALL)]
+    [reference, body] = [json.loads(block) for block in re.findall(r"```json\n(.*?)```", HTTP, re.DOTALL)]
     assert isinstance(decode_client(json.dumps({"type": "response.append", **body})), AppendRequest)
+    assert isinstance(item_from_wire(reference), ItemReference)
 
 
 def test_every_endpoint_is_told_and_none_else() -> None:

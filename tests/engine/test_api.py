@@ -439,6 +439,7 @@ async def test_a_client_that_drops_before_its_response_has_begun(fields: Json, l
         held = trio.Event()
         get_stored = it.server.services.store.get
         previous = await create(http, {"say": "x"})
+        await eventually(lambda: not it.server.engine.live)
         it.server.engine._finished.clear()
 
         async def slowly(*key: str) -> Any:

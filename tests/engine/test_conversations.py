@@ -160,7 +160,6 @@ async def test_what_is_refused() -> None:
             (f"{path}/items", {"items": many}, "invalid_value", "items"),
             (f"{path}/items", {}, "invalid_value", "items"),
             (f"{path}/items", {"items": [{"type": "riddle"}]}, "invalid_value", "items[0].type"),
-            (f"{path}/items", {"items": [{"type": "item_reference", "id": "x"}]}, "invalid_value", "items[0]"),
             (f"{path}/items", {"items": [user("fine"), user("evil")]}, "content_policy_violation", "items[1].content"),
         ):
             answer = await http.post(where, json=sent)

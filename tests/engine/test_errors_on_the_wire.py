@@ -34,6 +34,7 @@ SAID: dict[str, tuple[int, str]] = {
     "content_policy_violation": (400, "not_started"),
     "response_not_found": (404, "not_started"),
     "previous_response_not_found": (400, "not_started"),
+    "item_not_found": (404, "not_started"),
     "conversation_not_found": (404, "not_started"),
     "conversation_locked": (409, "not_started"),
     "response_not_active": (409, "not_started"),
@@ -162,6 +163,7 @@ simply("model_not_found", "POST", "responses", {"model": "oracle"})
 simply("content_policy_violation", "POST", "responses", {"model": "scripted", "input": "evil"})
 simply("response_not_found", "GET", "responses/resp_none")
 simply("previous_response_not_found", "POST", "responses", body({"say": "x"}, previous_response_id="resp_none"))
+simply("item_not_found", "POST", "responses", {"model": "scripted", "input": [{"id": "msg_none"}]})
 simply("conversation_not_found", "GET", "conversations/conv_none")
 simply(
     "tool_output_missing",
@@ -281,6 +283,7 @@ STREAMED: dict[str, Callable[[Served, pytest.MonkeyPatch], Awaitable[None]]] = {
         ("model_not_found", {"model": "oracle"}),
         ("content_policy_violation", {"instructions": "evil"}),
         ("previous_response_not_found", {"previous_response_id": "resp_none"}),
+        ("item_not_found", {"input": [{"type": "item_reference", "id": "msg_none"}]}),
         ("conversation_not_found", {"conversation": "conv_none"}),
     ],
 )
@@ -366,6 +369,7 @@ by_create("invalid_stream_id", stream_id="no spaces")
 by_create("model_not_found", model="oracle")
 by_create("content_policy_violation", input="evil")
 by_create("previous_response_not_found", previous_response_id="resp_none")
+by_create("item_not_found", input=[{"type": "item_reference", "id": "msg_none"}])
 by_create("conversation_not_found", conversation="conv_none", continuation="create")
 by_create("tool_output_missing", input=[{"type": "function_call", "call_id": "c", "name": "f", "arguments": ""}])
 by_create("queue_full")

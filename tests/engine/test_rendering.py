@@ -65,14 +65,13 @@ REASONING = objects(
 ROLES = st.sampled_from(["user", "assistant", "system", "developer"])
 MESSAGES = objects("message", {"role": ROLES, "content": CONTENT})
 OTHER = st.sampled_from(OTHERS).flatmap(lambda kind: objects(kind, {"a": TEXTS, "b": st.lists(TEXTS, max_size=2)}))
-REFERENCES = objects("item_reference", {"id": IDS})
 
 
 def items(*kinds, max_size=6):
     return st.lists(st.one_of(*kinds).map(item_from_wire), max_size=max_size)
 
 
-ANY = items(CALLS, HOSTED, OUTPUTS, REASONING, MESSAGES, OTHER, REFERENCES)
+ANY = items(CALLS, HOSTED, OUTPUTS, REASONING, MESSAGES, OTHER)
 START, END, CALL = special("start"), special("end"), special("call")
 SEARCH = FileSearchCall(
     id="fs_1",
@@ -152,7 +151,6 @@ def read(*rendered):
             "<|start|>tool<|channel|>apply_patch_call_output<|constrain|>c<|channel|>status<|message|>failed"
             "<|message|>no such file<|end|>",
         ),
-        ({"type": "item_reference", "id": "i"}, "<|start|>assistant<|channel|>item_reference<|message|>i<|end|>"),
         (
             {"type": "mcp_call", "id": "m", "status": "completed", "b": 1, "a": "x"},
             '<|start|>assistant<|channel|>mcp_call<|message|>{"a":"x","b":1}<|end|>',

@@ -2,6 +2,7 @@
 
 Four ways, since HTTP has two: ``append`` and ``create`` through a socket's ``Session``, ``http`` through the endpoint of
 ``POST /v1/responses`` with ``previous_response_id``, and ``history``, the same with all that was said sent anew each time.
+Beside them are the ways of ``NAMED``, which are ``history`` again, but name what the model has put out by its ids.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
@@ -27,6 +28,7 @@ Json = dict[str, Any]
 TENANT = "somebody"
 CHAINS = ("create", "http")
 WAYS = ("append", *CHAINS, "history")
+NAMED = ("named http", "named create")
 
 
 # ---- a model that is watched
@@ -226,7 +228,11 @@ async def _append(house: House, body: Json, going: _Going) -> list[Json]:
     return [frame["response"]]
 
 
-async def _chain(house: House, turn: Turn, body: Json, going: _Going, *, full: bool) -> list[Json]:
+def reference(item: Json) -> Json:
+    return {"type": "item_reference", "id": item["id"]}
+
+
+async def _chain(house: House, turn: Turn, body: Json, going: _Going, *, full: bool, named: bool) -> list[Json]:
     """A Response a turn, as long as they complete."""
     responses: list[Json] = []
     said = list(body["input"])
@@ -239,7 +245,7 @@ async def _chain(house: House, turn: Turn, body: Json, going: _Going, *, full: b
         more = going.answers(calls) if calls else going.next_input()
         if response["status"] != "completed" or not more:
             return responses
-        said += [*response["output"], *more]
+        said += [*(map(reference, response["output"]) if named else response["output"]), *more]
         changed = {"input": said} if full else {"input": more, "previous_response_id": response["id"]}
         following = {**body, **changed}
 
@@ -320,8 +326,9 @@ async def play(house: House, way: str, body: Json, client: Client) -> Played:
     if way == "append":
         responses = await _append(house, body, going)
     else:
-        turn = await _turns_over_a_socket(house) if way == "create" else _turns_over_http(house)
-        responses = await _chain(house, turn, body, going, full=way == "history")
+        turn = await _turns_over_a_socket(house) if way.endswith("create") else _turns_over_http(house)
+        named = way in NAMED
+        responses = await _chain(house, turn, body, going, full=named or way == "history", named=named)
     await trio.sleep(60)  # virtual ones: until all is billed and stored
     assert not house.engine.live
     context, stops = context_of(house.store, responses[-1]["id"])

@@ -79,7 +79,7 @@ class ReferenceInbox:
 @given(st.lists(appends, max_size=8))
 def test_inbox_and_slots(script: list[tuple[list[tuple[str, str, str]], str | None]]) -> None:
     slots, reference, ids = Slots(), ReferenceInbox(), iter(range(1000))
-    inbox = Inbox(slots, list, lambda: f"app_{next(ids)}", remember=100)
+    inbox = Inbox(slots, [], lambda: f"app_{next(ids)}", remember=100)
     for call_id in CALLS:
         slots.open(FunctionCall(call_id=call_id, name="f", arguments="{}"))
     taken: list[str] = []

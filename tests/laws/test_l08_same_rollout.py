@@ -21,6 +21,7 @@ from engine.testing.tools import FakeSearch
 
 from .support_shapes import (
     CHAINS,
+    NAMED,
     WAYS,
     Client,
     Json,
@@ -178,6 +179,31 @@ def test_l08_ids_of_one_rendering(body: Json, client: Client, seconds: float) ->
             lived = lived_rendering(life, one)
             assert lived == whole[: len(lived)], way
         assert lived + left_unread(one) == whole, way
+
+
+def work_of(response: Json) -> Json:
+    """How much each stage had to do for a Response."""
+    stages = response["engine"]["stages"]
+    return {name: {unit: count for unit, count in stage.items() if unit != "seconds"} for name, stage in stages.items()}
+
+
+@examples(40)
+@given(sometimes_hosted.flatmap(bodies), clients, st.sampled_from([0.0, 0.5]), st.booleans())
+def test_l08_what_is_named_is_as_what_is_sent(body: Json, client: Client, slow: float, stored: bool) -> None:
+    """Stored, on its way to the store, or remembered by the socket alone."""
+
+    async def one(way: str) -> Played:
+        store = {} if stored or way != "named create" else {"store": False}
+        async with house(WatchedModel(ScriptedModel(), [HOSTED]), hosted={HOSTED: FakeSearch()}, slow=slow) as at:
+            return await play(at, way, {**body, **store}, client)
+
+    sent, *named = [virtually(lambda way=way: one(way)) for way in ("history", *NAMED)]  # type: ignore[misc]
+    for played in named:
+        assert played.items == sent.items
+        assert played.ending == sent.ending
+        assert [life.ids for life in played.lives] == [life.ids for life in sent.lives]
+        assert [response["usage"] for response in played.responses] == [response["usage"] for response in sent.responses]
+        assert [work_of(response) for response in played.responses] == [work_of(response) for response in sent.responses]
 
 
 @pytest.mark.parametrize("way", CHAINS)

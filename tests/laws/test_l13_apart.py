@@ -45,6 +45,28 @@ def test_l13_a_stranger_sees_nothing(kind: str) -> None:
     virtually(main)
 
 
+@pytest.mark.parametrize("continuation", ["append", "create"])
+def test_l13_a_strangers_item_is_as_one_that_never_was(continuation: str) -> None:
+    async def main() -> None:
+        async with memory_server(config=Config(keys=("mine", "yours"))) as server:
+            mine, yours = await server.connect(key="mine"), await server.connect(key="yours")
+            await mine.send({**create({"say": "hi"}), "continuation": continuation})
+            response = (await mine.until_end())[-1]["response"]
+            listed = f"msg_{response['id'].removeprefix('resp_')}0000"
+            answers = []
+            for item_id in (response["output"][0]["id"], listed, "msg_" + "0" * 32):
+                named = {**create({"say": "hi"}), "continuation": continuation, "input": [user("x"), {"id": item_id}]}
+                await yours.send(named)
+                answers.append(json.dumps(await yours.receive()).replace(item_id, "ID"))
+                if item_id != "msg_" + "0" * 32:
+                    await mine.send(named)
+                    assert (await mine.until_end())[-1]["type"] == "response.completed"
+            assert len(set(answers)) == 1
+            assert json.loads(answers[0])["code"] == "item_not_found"
+
+    virtually(main)
+
+
 async def lane_alone(disturb: list[str | bytes] | None) -> list[dict[str, Any]]:
     """All frames of one lane, byte for byte, while another client and another lane misbehave, or nobody does."""
     async with direct_server() as server:

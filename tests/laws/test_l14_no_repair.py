@@ -114,7 +114,7 @@ def test_l14_an_echo_adds_nothing_and_a_false_one_is_refused() -> None:
             ],
             "tool_output_conflict",
         ),
-        ([{"type": "item_reference", "id": "msg_1"}], "invalid_value"),
+        ([{"type": "item_reference", "id": "msg_1"}], "item_not_found"),
     ],
 )
 def test_l14_a_history_that_does_not_fit_is_refused(items: list[dict[str, Any]], code: str) -> None:

@@ -71,10 +71,10 @@ def results_in_another_order(patch: pytest.MonkeyPatch) -> None:
 def renumber_at_a_park(patch: pytest.MonkeyPatch) -> None:
     append = EventLog.append
 
-    def jump(self: EventLog, event: ev.Event) -> bytes:
+    def jump(self: EventLog, event: ev.Event, *, read: bool) -> bytes:
         if isinstance(event, ev.Done):
             self.next += 1
-        return append(self, event)
+        return append(self, event, read=read)
 
     patch.setattr(EventLog, "append", jump)
 
@@ -83,8 +83,8 @@ def renumber_at_a_park(patch: pytest.MonkeyPatch) -> None:
 def begin_again_at_zero_after_a_park(patch: pytest.MonkeyPatch) -> None:
     append = EventLog.append
 
-    def restart(self: EventLog, event: ev.Event) -> bytes:
-        body = append(self, event)
+    def restart(self: EventLog, event: ev.Event, *, read: bool) -> bytes:
+        body = append(self, event, read=read)
         if isinstance(event, ev.Done):
             self.next = 0
         return body
