@@ -26,7 +26,7 @@ ONLY_IN = {
     "h11": ("engine/transport/",),
     "click": ("engine/cli.py",),
     "rich": ("engine/cli.py", "engine/lab/"),
-    "matplotlib": ("engine/lab/figures.py",),
+    "matplotlib": ("engine/lab/figures.py", "engine/lab/heatmap.py"),
     "sqlite3": ("engine/database.py", "tools/hosted/"),
 }
 """Libraries that are known in a few places only."""

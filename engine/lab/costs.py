@@ -24,7 +24,6 @@ from protocol.fields import Json, unknown_fields
 from ..stages.counters import STAGES, Count, Counters, Stage
 from .cells import STAGES_SHOWN
 
-
 ALIKE: Final = 1e-9
 """Columns of which so little is their own can't be told apart."""
 
@@ -137,7 +136,7 @@ def measured(results: Mapping[str, Any]) -> Costs:
     rows = [(turns[one["workload"]], one["responses"]["median"], one["bytes_up"]["median"]) for one in paced]
     over = [one["seconds"]["median"] - one["floor"] - math.fsum(one["stage_seconds"].values()) for one in paced]
     message, response, byte = fit(rows, over)
-    stages = {stage: _stage(stage, cells) for stage in STAGES_SHOWN}
+    stages: dict[str, StageCost] = {stage: _stage(stage, cells) for stage in STAGES_SHOWN}
     return Costs(stages=stages, response=response, message=message, byte=byte)
 
 

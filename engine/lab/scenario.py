@@ -52,6 +52,7 @@ class Simulate:
         limits = {
             "users: 1 or more": min(self.users, default=1) >= 1,
             "slots: 0 or more": min(self.slots, default=0) >= 0,
+            f"shapes: {', '.join(WAYS)}": set(self.shapes) <= set(WAYS),
             "policies: hold, release, release:SECONDS or pressure": all(map(_is_policy, self.policies)),
             "memory_gib: 0 or more": min(self.memory_gib, default=0) >= 0,
             "tokens_per_second: above 0": min(self.tokens_per_second, default=1) > 0,

@@ -8,19 +8,18 @@ What the server's work costs is charged by ``costs``. The same seed gives the sa
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import trio
-from attrs import define, evolve, field, frozen
+from attrs import field, frozen
 
 from ..client import RolloutError
 from ..config import Config
 from ..models.trajectory import TrajectoryModel
 from ..server import Server
 from ..testing.servers import make_services
-from .cells import STAGES_SHOWN, Figure
+from .cells import Figure
 from .compare import STORES
 from .costs import Costs
 from .lean import play_on
@@ -103,6 +102,11 @@ class Outcome:
     def slowdowns(self) -> list[float]:
         """How many times its floor each rollout took."""
         return [one.seconds / one.floor for one in self.runs if one.floor]
+
+    @property
+    def slowdown(self) -> float:
+        """The median of these; 1 if they have no floor."""
+        return percentile(self.slowdowns, 0.5) if self.slowdowns else 1.0
 
     def __getitem__(self, measure: str) -> Figure:
         """The median and the quartiles of a field of ``Run``."""
@@ -257,9 +261,7 @@ class _Stage:
         items = sum(turn.items + turn.calls + 1 for turn in turns) + len(self._workload.rollout.tools) + 1
         return turns[-1].history + turns[-1].tokens + items * ITEM_TOKENS
 
-    def _measured(
-        self, own: Workload, timeline: Timeline, began: float, spent: Spent, played: Played, charged: float
-    ) -> Run:
+    def _measured(self, own: Workload, timeline: Timeline, began: float, spent: Spent, played: Played, charged: float) -> Run:
         turns = timeline.turns
         reports = [response["engine"] for response in played.responses]
         tools = math.fsum(max(0.0, one.answered - one.ended) for one in turns if one.answered and one.ended)
@@ -285,8 +287,7 @@ class _Stage:
             bytes_down=played.bytes_down,
             tokens_rendered=sum(report["tokens_rendered"] for report in reports),
             first_tokens=[
-                due - began + self._scenario.rtt / 2 - one.asked
-                for one, due in zip(turns, spent.first_tokens, strict=True)
+                due - began + self._scenario.rtt / 2 - one.asked for one, due in zip(turns, spent.first_tokens, strict=True)
             ],
         )
 
