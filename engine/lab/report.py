@@ -74,7 +74,7 @@ def _told(workload: Workload) -> str:
 def _saving(own: Sequence[Result]) -> str:
     """How much sooner append ends than the others, by speed and distance."""
     by_place = {(one.cell.tokens_per_second, one.cell.rtt, one.cell.label): one["seconds"].median for one in own}
-    others = list(dict.fromkeys(one.cell.label for one in own if one.cell.shape != "append"))
+    others = list(dict.fromkeys(one.cell.label for one in own if one.cell.shape != "append" and not one.cell.no_reuse))
     places = list(dict.fromkeys((one.cell.tokens_per_second, one.cell.rtt) for one in own))
     if not any((*place, "append") in by_place for place in places) or not others:
         return ""

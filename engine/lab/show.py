@@ -12,6 +12,7 @@ from typing import Self
 from rich import box
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -105,12 +106,12 @@ def comparison(results: Results) -> Table:
     """The most important figures of a comparison, for a terminal of 80 columns."""
     caption = "Medians. over: above the floor; first: to a turn's first token, ms; engine, CPU: ms."
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), caption=caption)
-    table.add_column("", no_wrap=True)
-    for name, width in (("s", 6), ("±", 5), ("over", 6), ("first", 5), ("engine", 6), ("CPU", 5), ("kB up", 5), ("kB down", 7)):
+    table.add_column("", no_wrap=True, overflow="ellipsis", max_width=26)
+    for name, width in (("s", 6), ("±", 5), ("over", 6), ("first", 5), ("engine", 6), ("CPU", 5), ("kB up", 6)):
         table.add_column(name, justify="right", no_wrap=True, min_width=width)
-    several = len(results.workloads) > 1
     for (workload, place), group in groupby(results.results, lambda one: (one.cell.workload, _place(one.cell))):
-        table.add_row(f"[bold]{f'{workload}: ' if several else ''}{place}[/]")
+        table.add_row(f"[dim]{escape(workload)}[/]")
+        table.add_row(f"[bold]{place}[/]")
         for one in group:
             table.add_row(f"  {one.cell.label}", *_figures(one))
         table.add_section()
@@ -129,5 +130,4 @@ def _figures(one: Result) -> Iterator[str]:
     yield f"{one.over_floor:.1%}" if math.isfinite(one.over_floor) else ""
     for measure, factor, form in (("first_token", 1e3, ".1f"), ("engine", 1e3, ".1f"), ("server_cpu", 1e3, ".0f")):
         yield f"{one[measure].median * factor:{form}}"
-    for measure in ("bytes_up", "bytes_down"):
-        yield f"{one[measure].median / 1e3:,.0f}"
+    yield f"{one['bytes_up'].median / 1e3:,.0f}"
