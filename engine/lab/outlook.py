@@ -9,10 +9,10 @@ from typing import Final
 from rich import box
 from rich.table import Table
 
+from .places import Simulated
 from .report import STYLE, as_csv
 from .scenario import AXES, Scenario, swept
 from .simulate import PARTS, Outcome
-from .simulation import Simulated
 
 __all__ = ["as_csv", "draw", "page", "table"]
 

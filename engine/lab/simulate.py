@@ -43,6 +43,7 @@ CONFIG: Final = Config(
     connection_seconds=NEVER,
     park_seconds=NEVER,
     response_seconds=NEVER,
+    seal_seconds=NEVER,
     continuation="create",
 )
 ITEM_TOKENS: Final = 16
@@ -65,6 +66,7 @@ class Run:
     network: float
     stages: float
     rest: float
+    read: int
     read_again: int
     responses: int
     parks: int
@@ -81,6 +83,7 @@ class Load:
     seconds: float
     """From the first user's beginning to the last one's end."""
     busy: float
+    busy_peak: float
     """Slots that were taken."""
     parked: float
     parked_peak: float
@@ -128,6 +131,7 @@ class Outcome:
             "first_token_p95": round(percentile(waits, 0.95), 9) if waits else None,
             "rollouts_per_hour": round(len(self.runs) / load.seconds * 3600, 6) if load.seconds else None,
             "slots_busy": round(load.busy, 9),
+            "slots_busy_peak": load.busy_peak,
             "parked": round(load.parked, 9),
             "parked_peak": load.parked_peak,
             "parked_per_busy_slot": round(load.parked / load.busy, 6) if load.busy else None,
@@ -135,7 +139,7 @@ class Outcome:
             "state_gib_peak": round(load.held_peak, 9),
             **{
                 name: sum(getattr(one, name) for one in self.runs)
-                for name in ("read_again", "responses", "parks", "bytes_up", "bytes_down", "tokens_rendered")
+                for name in ("read", "read_again", "responses", "parks", "bytes_up", "bytes_down", "tokens_rendered")
             },
         }
 
@@ -147,6 +151,18 @@ def _told(figure: Figure) -> dict[str, float]:
 def percentile(values: Sequence[float], share: float) -> float:
     """The least value that is not less than ``share`` of them."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def whole(workload: Workload) -> int:
+    """The most tokens that the model will know of a rollout: an upper bound, since it must have room for them."""
+    turns = workload.turns
+    items = sum(turn.items + turn.calls + 1 for turn in turns) + len(workload.rollout.tools) + 1
+    return turns[-1].history + turns[-1].tokens + items * ITEM_TOKENS
+
+
+def capacity(asked: Simulate, scenario: Scenario) -> float:
+    """Tokens for which there is memory."""
+    return math.inf if scenario.memory_gib is None else scenario.memory_gib * GIB / asked.kv_bytes_per_token
 
 
 async def simulate(
@@ -195,10 +211,9 @@ class _Stage:
     ) -> None:
         self._asked, self._scenario, self._workload = asked, scenario, workload
         self._tool_seconds, self._costs, self._seed = tool_seconds, costs, seed
-        capacity = math.inf if scenario.memory_gib is None else scenario.memory_gib * GIB / asked.kv_bytes_per_token
         self.cluster = Cluster(
             slots=Slots(scenario.slots),
-            memory=Memory(Policy.of(scenario.policy), capacity),
+            memory=Memory(Policy.of(scenario.policy), capacity(asked, scenario)),
             sampling=scenario.tokens_per_second,
             prefill=asked.prefill_tokens_per_second,
         )
@@ -231,7 +246,7 @@ class _Stage:
 
     async def _rollout(self, user: int, number: int, near: LinkStream, play: Any) -> None:
         model = self._models[user]
-        model.state, model.spent = State(whole=self._whole()), Spent()
+        model.state, model.spent = State(whole=whole(self._workload)), Spent()
         own = self._own(user, number)
         timeline = Timeline([turn.items for turn in own.turns])
         began = trio.current_time()
@@ -255,12 +270,6 @@ class _Stage:
         rollout = with_tool_seconds(self._workload.rollout, self._tool_seconds, seed)
         return Workload(self._workload.name, rollout)
 
-    def _whole(self) -> int:
-        """The most that the model will know of a rollout."""
-        turns = self._workload.turns
-        items = sum(turn.items + turn.calls + 1 for turn in turns) + len(self._workload.rollout.tools) + 1
-        return turns[-1].history + turns[-1].tokens + items * ITEM_TOKENS
-
     def _measured(self, own: Workload, timeline: Timeline, began: float, spent: Spent, played: Played, charged: float) -> Run:
         turns = timeline.turns
         reports = [response["engine"] for response in played.responses]
@@ -280,6 +289,7 @@ class _Stage:
             network=left - stages - rest,
             stages=stages,
             rest=rest,
+            read=spent.read,
             read_again=spent.read_again,
             responses=len(reports),
             parks=sum(report["parks"] for report in reports),
@@ -298,6 +308,7 @@ class _Stage:
         return Load(
             seconds=trio.current_time(),
             busy=cluster.slots.busy.mean,
+            busy_peak=cluster.slots.busy.peak,
             parked=cluster.parked.mean,
             parked_peak=cluster.parked.peak,
             held=held.mean * token,

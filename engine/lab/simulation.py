@@ -3,128 +3,22 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import evolve
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from protocol.codec import encode
 
-from . import virtual
+from . import outlook
 from .command import Outlets, command
 from .command import asked as asked_of
-from .costs import USUAL, Costs, CostsError, read_costs
-from .experiment import Experiment, ExperimentError, check_simulate, spread, workloads
+from .experiment import Experiment, ExperimentError, check_simulate, workloads
+from .places import OnRun, Simulated, sweep
 from .scenario import Scenario, Simulate, scenarios
-from .signals import until_signal
-from .simulate import Outcome, Run, simulate
-from .workload import Spread, Workload
-
-OnRun = Callable[[Scenario], object]
-
-
-@frozen(kw_only=True)
-class Simulated:
-    """A whole sweep: what came out, and how to have it again. There is nothing in it but what the seed decides."""
-
-    version: str
-    command: str
-    experiment: Mapping[str, Any]
-    costs: Costs
-    workloads: Sequence[Workload]
-    outcomes: Sequence[Outcome] = field(repr=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """As ``--json`` prints it."""
-        return {
-            "sostenuto": self.version,
-            "command": self.command,
-            "experiment": dict(self.experiment),
-            "costs": self.costs.as_json(),
-            "workloads": [
-                {"name": one.name, "turns": len(one.turns), "tokens": one.tokens, "tool_seconds": round(one.tool_seconds, 6)}
-                for one in self.workloads
-            ],
-            "places": [one.as_json() for one in self.outcomes],
-        }
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One flat row for each place, as ``--csv`` prints them: a figure is three columns, its median and its quartiles."""
-        return [_flat(one.as_json()) for one in self.outcomes]
-
-
-def _flat(place: Mapping[str, Any]) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for name, value in place.items():
-        if isinstance(value, dict):
-            row |= {name: value["median"], f"{name}_low": value["low"], f"{name}_high": value["high"]}
-        else:
-            row[name] = value
-    return row
-
-
-# ---- the sweep
-
-
-def sweep(experiment: Experiment, *, command: str, on_run: OnRun = lambda _: None) -> Simulated | None:
-    """Simulate all places, one after the other; None if a signal came before the end. Raises ``ExperimentError``."""
-    asked = experiment.simulate or Simulate()
-    played = workloads(experiment)
-    tables = {one.name: (one, table.tool_seconds) for one, table in zip(played, experiment.workload, strict=True)}
-    costs = _costs(asked)
-    outcomes: list[Outcome] = []
-    for place in scenarios(asked, list(tables)):
-        workload, own = tables[place.workload]
-        job = partial(
-            simulate,
-            asked,
-            place,
-            workload,
-            _tool_seconds(place, own),
-            costs=costs,
-            seed=experiment.seed,
-            on_run=partial(_on_run, on_run, place),
-        )
-        outcome = virtual.run(partial(until_signal, job), experiment.seed)
-        if outcome is None:
-            return None
-        outcomes.append(outcome)
-    return Simulated(
-        version=version("sostenuto"),
-        command=command,
-        experiment=evolve(experiment, simulate=asked).as_json(),
-        costs=costs,
-        workloads=played,
-        outcomes=outcomes,
-    )
-
-
-def _on_run(on_run: OnRun, place: Scenario, _: Run) -> None:
-    on_run(place)
-
-
-def _costs(asked: Simulate) -> Costs:
-    if asked.costs is None:
-        return USUAL
-    try:
-        return read_costs(Path(asked.costs))
-    except CostsError as error:
-        raise ExperimentError(str(error)) from None
-
-
-def _tool_seconds(place: Scenario, own: Spread | None) -> Spread | None:
-    """What tools take, drawn anew for each rollout; None where each takes what it takes in the workload."""
-    if place.tool_seconds is not None:
-        return spread(place.tool_seconds)
-    return own if own is not None and own.distribution != "recorded" else None
-
-
-# ---- the command
 
 
 def run(
@@ -219,8 +113,6 @@ def _progress(count: int) -> Iterator[OnRun]:
 
 
 def _show(simulated: Simulated, outlets: Outlets) -> None:
-    from . import outlook
-
     if outlets.html is not None:
         outlets.html.write_text(outlook.page(simulated), encoding="utf-8")
     for folder, form in ((outlets.svg, "svg"), (outlets.png, "png")):
