@@ -19,6 +19,7 @@ from ..config import Config
 from ..models.trajectory import TrajectoryModel
 from ..server import Server
 from ..testing.servers import make_services
+from ..trajectories import Rollout
 from .cells import Figure
 from .compare import STORES
 from .costs import Costs
@@ -29,7 +30,7 @@ from .scenario import GIB, Scenario, Simulate
 from .slots import Memory, Policy, Slots, State
 from .timed import Cluster, Spent, TimedModel
 from .timeline import Timeline
-from .workload import Spread, Workload, with_tool_seconds
+from .workload import Spread, Workload, tool_seconds, with_tool_seconds
 
 PARTS: Final = ("sampling", "prefill", "queue", "memory", "tools", "network", "stages", "rest")
 """Where the time goes; together they are all of it."""
@@ -169,7 +170,7 @@ async def simulate(
     asked: Simulate,
     scenario: Scenario,
     workload: Workload,
-    tool_seconds: Spread | None,
+    spread: Spread | None,
     *,
     costs: Costs,
     seed: int,
@@ -177,9 +178,9 @@ async def simulate(
 ) -> Outcome:
     """Let all users of one place play. To be run in virtual time. Raises ``RolloutError``, and bugs of the server.
 
-    ``tool_seconds`` are instead of the workload's, anew for each rollout.
+    ``spread``: what tools take instead, drawn anew for each rollout.
     """
-    stage = _Stage(asked, scenario, workload, tool_seconds, costs, seed)
+    stage = _Stage(asked, scenario, workload, spread, costs, seed)
     stage.on_run = on_run
     failures: list[Exception] = []
     async with trio.open_nursery() as nursery:
@@ -205,12 +206,12 @@ class _Stage:
         asked: Simulate,
         scenario: Scenario,
         workload: Workload,
-        tool_seconds: Spread | None,
+        spread: Spread | None,
         costs: Costs,
         seed: int,
     ) -> None:
         self._asked, self._scenario, self._workload = asked, scenario, workload
-        self._tool_seconds, self._costs, self._seed = tool_seconds, costs, seed
+        self._tool_seconds, self._costs, self._seed = spread, costs, seed
         self.cluster = Cluster(
             slots=Slots(scenario.slots),
             memory=Memory(Policy.of(scenario.policy), capacity(asked, scenario)),
@@ -225,8 +226,10 @@ class _Stage:
         self.server = Server(services)
         self.runs: list[Run] = []
         self.on_run: OnRun = lambda _: None
+        self._floor = workload.tokens / scenario.tokens_per_second + scenario.rtt * workload.parks
+        """Of a rollout whose tools take no time."""
         within = asked.start_within
-        self._start_within = workload.floor(scenario.tokens_per_second, scenario.rtt) if within is None else within
+        self._start_within = self._floor + workload.tool_seconds if within is None else within
 
     async def user(self, number: int, scope: trio.CancelScope, failures: list[Exception]) -> None:
         """Begin at some time, and play all rollouts. What fails cancels ``scope``."""
@@ -248,29 +251,30 @@ class _Stage:
         model = self._models[user]
         model.state, model.spent = State(whole=whole(self._workload)), Spent()
         own = self._own(user, number)
-        timeline = Timeline([turn.items for turn in own.turns])
+        turns = self._workload.turns
+        timeline = Timeline([turn.items for turn in turns])
         began = trio.current_time()
         charged = near.charged
         try:
-            played: Played = await play(Player(own.rollout, real_time=True, watcher=timeline), model.name)
+            played: Played = await play(Player(own, real_time=True, watcher=timeline), model.name)
         finally:
             self.cluster.memory.drop(model.state)
         status = played.responses[-1]["status"]
-        if status != "completed" or len(timeline.turns) != len(own.turns):
-            raise RolloutError("not_played", f"{own.name}: {status} after {len(timeline.turns)} of {len(own.turns)} turns")
+        if status != "completed" or len(timeline.turns) != len(turns):
+            seen = f"{len(timeline.turns)} of {len(turns)} turns"
+            raise RolloutError("not_played", f"{self._workload.name}: {status} after {seen}")
         run = self._measured(own, timeline, began, model.spent, played, near.charged - charged)
         self.runs.append(run)
         self.on_run(run)
 
-    def _own(self, user: int, number: int) -> Workload:
+    def _own(self, user: int, number: int) -> Rollout:
         """The rollout as this user has it: the same words, tools of other times."""
         if self._tool_seconds is None:
-            return self._workload
+            return self._workload.rollout
         seed = (self._seed * 1_000_003 + user) * 1_000_003 + number
-        rollout = with_tool_seconds(self._workload.rollout, self._tool_seconds, seed)
-        return Workload(self._workload.name, rollout)
+        return with_tool_seconds(self._workload.rollout, self._tool_seconds, seed)
 
-    def _measured(self, own: Workload, timeline: Timeline, began: float, spent: Spent, played: Played, charged: float) -> Run:
+    def _measured(self, own: Rollout, timeline: Timeline, began: float, spent: Spent, played: Played, charged: float) -> Run:
         turns = timeline.turns
         reports = [response["engine"] for response in played.responses]
         tools = math.fsum(max(0.0, one.answered - one.ended) for one in turns if one.answered and one.ended)
@@ -280,7 +284,7 @@ class _Stage:
         rest = min(left - stages, charged + self._costs.response * len(reports))
         return Run(
             seconds=timeline.seconds,
-            floor=own.floor(self._scenario.tokens_per_second, self._scenario.rtt),
+            floor=self._floor + tool_seconds(own),
             sampling=spent.sampling,
             prefill=spent.prefill,
             queue=spent.queue,
