@@ -40,7 +40,7 @@ def _in_order(seed: int) -> Iterator[None]:
 def _rare_collections() -> Iterator[None]:
     """A thousand live Responses are many objects, and hardly one of them is garbage: don't look at all of them so often."""
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(1_000_000, 50, 100)
     try:
         yield
     finally:
