@@ -162,6 +162,62 @@ def compare(context: click.Context, /, files: tuple[Path, ...], **options: Any) 
 
 
 @main.command()
+@click.argument(
+    "files",
+    nargs=-1,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="[EXPERIMENT.toml | ROLLOUT.jsonl ...]",
+)
+@click.option("--users", show_default="1", help="Users who play at the same time; a list, joined by commas.")
+@click.option("--slots", show_default="0", help="Model slots they share, 0 is one for each; a list.")
+@click.option(
+    "--policy",
+    show_default="hold",
+    help="What becomes of a parked Response's state: hold, release, release:SECONDS, pressure; a list.",
+)
+@click.option("--memory", metavar="GIB", show_default="0", help="Memory for the model's state, 0 is no limit; a list.")
+@click.option("--speeds", show_default="65,300,1000,4000", help="Tokens per second of a slot; a list.")
+@click.option("--rtt", show_default="0,20,80", help="Round trip times of the network in milliseconds; a list.")
+@click.option("--shapes", show_default="append,create,http,http-full", help="A list.")
+@click.option("--tool-seconds", help="As compare has it; a list.")
+@click.option("--prefill", type=float, show_default="inf", help="Tokens per second that the model reads.")
+@click.option("--rollouts", type=click.IntRange(min=1), show_default="1", help="Of each user, one after the other.")
+@click.option("--loss", type=float, show_default="0", help="Chance that what is sent must be sent again.")
+@click.option("--calls", type=click.IntRange(min=0), show_default="8", help="Tool calls of the made-up rollout.")
+@click.option(
+    "--costs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="What work costs: results of compare --json. What is usual if not given.",
+)
+@click.option("--seed", type=int, help="Of all that is made up. The same seed gives the same results.")
+@click.option("--json", "as_json", is_flag=True, help="Print all results as one JSON object.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line of CSV for each place of the sweep.")
+@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with heat maps and a table.")
+@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the heat maps into this folder.")
+@click.option("--png", type=click.Path(file_okay=False, path_type=Path), help="Write the heat maps into this folder.")
+@click.pass_context
+def simulate(context: click.Context, /, files: tuple[Path, ...], **options: Any) -> None:
+    """Ask the question of compare in virtual time: many users, few model slots, any network.
+
+    The server's own code serves simulated users over a simulated network from a simulated model. What is a list is swept:
+    each value together with each of the others. Charts need: pip install 'sostenuto[lab]'.
+    """
+    from .client import RolloutError
+    from .lab.experiment import ExperimentError
+    from .lab.simulation import run
+
+    try:
+        simulated = run(files, **options)
+    except ExperimentError as error:
+        fail(str(error))
+    except (RolloutError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if not simulated:
+        click.echo("interrupted", err=True)
+        context.exit(INTERRUPTED)
+
+
+@main.command()
 @click.argument("side", type=click.Choice(["openapi", "asyncapi"]))
 @click.option("--url", default="http://127.0.0.1:8080", help="Where the server is, as the description says.")
 def schema(side: str, url: str) -> None:

@@ -488,6 +488,7 @@ class Rollout(Lifespan):
         """The terminal event. Post-inference work comes later (``settle``), unless what was said is to be in a
         conversation before the client can go on with it."""
         ending, verdict = self._concluded()
+        await self.stages.take_time(shielded=True)
         final = self._finished(ending)
         last = self.log.append(endings.terminal(final), read=True)
         self._verdict = verdict

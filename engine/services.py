@@ -14,6 +14,7 @@ from .ledger import Ledger, MemoryLedger
 from .logs import report_bug
 from .models.base import Model
 from .policy import Policy
+from .stages.counters import Counters
 from .store import MemoryStore, Store
 
 
@@ -34,3 +35,6 @@ class Services:
     entropy: Entropy = os.urandom
     on_bug: Callable[[BaseException], None] = report_bug
     """Told of every exception that is a bug of ours. Tests raise it; a server logs it and lives on."""
+    price: Callable[[Counters], float] | None = None
+    """How long all that a Response's stages have counted is to take, in seconds: for simulations, in whose virtual time all
+    work is done in none. None in a server, where it takes what it takes."""

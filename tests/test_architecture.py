@@ -27,7 +27,7 @@ ONLY_IN = {
     "click": ("engine/cli.py",),
     "rich": ("engine/cli.py", "engine/lab/"),
     "pytest": ("protocol/conformance/plugin.py",),
-    "matplotlib": ("engine/lab/figures.py",),
+    "matplotlib": ("engine/lab/figures.py", "engine/lab/heatmap.py"),
     "sqlite3": ("engine/database.py", "tools/hosted/"),
 }
 """Libraries that are known in a few places only."""

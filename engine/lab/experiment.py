@@ -1,4 +1,4 @@
-"""Experiments: what is compared, as the command line or a TOML file says it.
+"""Experiments: what is compared, or simulated, as the command line or a TOML file says it.
 
 title = "The headline"
 seed = 1
@@ -30,6 +30,7 @@ from protocol.fields import Json, unknown_fields
 from ..config import REUSE
 from ..trajectories import RolloutError, read_rollout
 from .play import WAYS, Way
+from .scenario import Simulate
 from .workload import RECORDED, Spread, Synthetic, Workload, with_tool_seconds
 
 
@@ -70,6 +71,7 @@ class Experiment:
     title: str = "Comparison of the shapes"
     seed: int = 0
     compare: Compare = Compare()
+    simulate: Simulate | None = None
     workload: tuple[WorkloadTable, ...] = (WorkloadTable(name="synthetic"),)
     extra: Json = unknown_fields()
 
@@ -124,7 +126,10 @@ def read_experiment(path: Path) -> Experiment:
     except ExperimentError as error:
         raise ExperimentError(f"{path}: {error}") from None
     here = path.parent
-    return evolve(experiment, workload=tuple(_from(here, one) for one in experiment.workload))
+    simulate = experiment.simulate
+    if simulate is not None and simulate.costs is not None:
+        simulate = evolve(simulate, costs=str(here / simulate.costs))
+    return evolve(experiment, simulate=simulate, workload=tuple(_from(here, one) for one in experiment.workload))
 
 
 def _from(folder: Path, table: WorkloadTable) -> WorkloadTable:
@@ -149,6 +154,8 @@ def check(experiment: Experiment) -> None:
     compare = experiment.compare
     _no_more(experiment.extra, "", Experiment)
     _no_more(compare.extra, "compare.", Compare)
+    if experiment.simulate is not None:
+        check_simulate(experiment.simulate)
     for number, table in enumerate(experiment.workload):
         _synthetic(table, f"workload[{number}].")
     wanted = {
@@ -163,6 +170,16 @@ def check(experiment: Experiment) -> None:
     for what, holds in wanted.items():
         if not holds:
             raise ExperimentError(what)
+
+
+def check_simulate(asked: Simulate) -> None:
+    """Raises ``ExperimentError`` for what is out of range, or unknown."""
+    _no_more(asked.extra, "simulate.", Simulate)
+    for what, holds in asked.wanted().items():
+        if not holds:
+            raise ExperimentError(f"simulate.{what}")
+    for text in asked.tool_seconds:
+        spread(text)
 
 
 def _no_more(extra: Json, where: str, cls: type) -> None:

@@ -41,14 +41,21 @@ async def open_play(url: str, way: Way, **body: Any) -> AsyncIterator[Play]:
     """As ``play.open_play``, for measuring. Raises ``OSError``, and ``ConnectionLost`` if the server is none of ours."""
     place = urlsplit(url)
     stream = await trio.open_tcp_stream(place.hostname or "", place.port or 80)
+    async with play_on(stream, place.netloc, way, **body) as play:
+        yield play
+
+
+@asynccontextmanager
+async def play_on(stream: trio.abc.Stream, host: str, way: Way, **body: Any) -> AsyncIterator[Play]:
+    """The same on a connection, which is closed at the end. Raises ``ConnectionLost``."""
     try:
         if way in ("append", "create"):
             socket = _Socket(_Bytes(stream))
-            await socket.shake_hands(place.netloc)
+            await socket.shake_hands(host)
             body = {**body, "continuation": way}
             yield partial(_play_held, socket, body) if way == "append" else partial(play_chain, socket, body, False)
         else:
-            yield partial(play_chain, _Http(_Bytes(stream), place.netloc), body, way == "http-full")
+            yield partial(play_chain, _Http(_Bytes(stream), host), body, way == "http-full")
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1.0):
             await trio.aclose_forcefully(stream)
@@ -90,7 +97,7 @@ async def _speak(socket: "_Socket", player: Player) -> None:
 class _Bytes:
     """What has come on a stream, and was not used."""
 
-    stream: trio.SocketStream
+    stream: trio.abc.Stream
     data: bytearray = field(factory=bytearray)
 
     async def more(self) -> None:

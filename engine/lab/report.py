@@ -4,9 +4,9 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final, Protocol
 
 from .cells import STAGES_SHOWN, Figure, Result, Results
 from .workload import Workload
@@ -175,7 +175,13 @@ def _notes(results: Results) -> str:
 # ---- CSV
 
 
-def as_csv(results: Results) -> str:
+class Tabular(Protocol):
+    """Results that are flat rows, one for each cell."""
+
+    def rows(self) -> Sequence[Mapping[str, Any]]: ...
+
+
+def as_csv(results: Tabular) -> str:
     """One line for each cell, under a line of names."""
     rows = results.rows()
     names = list(dict.fromkeys(name for row in rows for name in row))

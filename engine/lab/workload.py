@@ -7,7 +7,7 @@ version of Python: all chance comes from ``random.Random.random()``, and seconds
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -198,20 +198,34 @@ class Workload:
 
 def _turns(rollout: Rollout) -> Iterator[Turn]:
     history = _size(rollout.instructions or "", *(encode(tool).decode() for tool in rollout.tools))
+    times = _times(rollout)
     for outside, said in _groups(rollout.records):
         history += _size(*(record.text if isinstance(record, UserRecord) else record.output for record in outside))
         texts = [text for record in said for text in _texts(record)]
         calls = [call for record in said for call in record.calls]
-        times = {record.call_id: record.seconds or 0.0 for record in rollout.records if isinstance(record, ToolRecord)}
         sampled = _size(*texts)
         yield Turn(
             history=history,
             items=len(texts),
             tokens=sampled,
             calls=len(calls),
-            tool_seconds=max((times.get(call.call_id, 0.0) for call in calls), default=0.0),
+            tool_seconds=_longest(times, calls),
         )
         history += sampled
+
+
+def tool_seconds(rollout: Rollout) -> float:
+    """How long the tools take, those of one turn side by side: as ``Workload.tool_seconds``, without a look at the texts."""
+    times = _times(rollout)
+    return sum(_longest(times, [call for record in said for call in record.calls]) for _, said in _groups(rollout.records))
+
+
+def _times(rollout: Rollout) -> dict[str, float]:
+    return {record.call_id: record.seconds or 0.0 for record in rollout.records if isinstance(record, ToolRecord)}
+
+
+def _longest(times: Mapping[str, float], calls: Sequence[RecordedCall]) -> float:
+    return max((times.get(call.call_id, 0.0) for call in calls), default=0.0)
 
 
 def _groups(records: Sequence[Record]) -> list[tuple[list[UserRecord | ToolRecord], list[AssistantRecord]]]:

@@ -62,18 +62,30 @@ class Stages:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._reuse = services.config.reuse
-        self.counters = Counters()
+        self.counters = Counters(time.perf_counter if services.price is None else trio.current_time)
         self.flags: dict[str, None] = {}
         """Names of the policy's rules that matched."""
+        self._took = 0.0
+        """What was slept of the price."""
+
+    async def take_time(self, *, shielded: bool = False) -> None:
+        """Where time is virtual, work takes none: sleep as long as what was done since the last time is said to take."""
+        price = self._services.price
+        if price is not None:
+            took, self._took = self._took, price(self.counters)
+            with trio.move_on_after(self._took - took, shield=shielded):
+                await trio.sleep_forever()
 
     # ---- before inference, once
 
     def takes_long(self, request: CreateRequest, previous: Previous | None) -> bool:
-        """Whether ``before`` has to wait for a thread; if it does not, it can be run ``at_once``."""
+        """Whether ``before`` has to wait, for a thread for one; if it does not, it can be run ``at_once``."""
         history = previous.history.items if previous and not previous.history.rendered else ()
         own = len(request.input) if isinstance(request.input, str) else text_size(request.input)
         size = len(request.instructions or "") + own + text_size(history)
-        return size >= self._services.config.thread_bytes or (previous is not None and "tokens" not in self._reuse)
+        if size >= self._services.config.thread_bytes or self._services.price is not None:
+            return True
+        return previous is not None and "tokens" not in self._reuse
 
     async def before(self, request: CreateRequest, previous: Previous | None, shape: str) -> Prepared:
         """Validate, route, classify and render; raises ``ProtocolError``."""
@@ -87,6 +99,7 @@ class Stages:
             request, new = self._classify_request(request, previous, new, count)
         with self.counters.full("render") as count:
             cached = await self._render(request, history, new, count)
+        await self.take_time()
         plan = self._plan(request, Rendered(history.items.snapshot(), history.ids.snapshot()))
         if shape == "append" or (shape == "http" and request.store is False):
             history.forget_ids()  # the sampler has them, and nobody else will go on from them
@@ -183,9 +196,9 @@ class Stages:
     def screen(self, items: Sequence[Item]) -> Sequence[Item]:
         """Validate and classify appended items, before they are acknowledged; raises ``ProtocolError``."""
         self.counters.incremental("validate", items=len(items))
-        started = time.perf_counter()
+        started = self.counters.clock()
         verdict = self._classify(items)
-        seconds = time.perf_counter() - started
+        seconds = self.counters.clock() - started
         self.counters.incremental("classify", items=verdict.looked_at, size=verdict.bytes, seconds=seconds)
         return verdict.items
 
@@ -199,10 +212,11 @@ class Stages:
 
     async def admit(self, items: tuple[Item, ...]) -> Rendered:
         """Render what the model reads next: results and user messages."""
-        started = time.perf_counter()
+        started = self.counters.clock()
         ids = await self._in_thread_if_long(text_size(items), rendering.render_results, items)
-        seconds = time.perf_counter() - started
+        seconds = self.counters.clock() - started
         self.counters.incremental("render", items=len(items), tokens=len(ids), seconds=seconds)
+        await self.take_time()  # that of their screening, too
         return Rendered(items, array("I", ids))
 
     def _classify(self, items: Sequence[Item], first: str | None = None) -> Verdict:
@@ -236,6 +250,7 @@ class Stages:
         """Bill and store. ``stored`` is None when the client asked that nothing be stored: the stage then keeps nothing."""
         with self.counters.full("bill"), self.counters.full("store"):
             pass  # counted before the row is written, so that the row has them
+        await self.take_time()
         await self._services.ledger.write(evolve(row, stages=encode(self.counters.as_json()).decode()))
         if stored is not None:
             await self._services.store.put(stored)

@@ -44,6 +44,14 @@ def close_frame(code: int, reason: str = "") -> bytes:
     return b"%c%c%b" % (CLOSE_FRAME, len(payload), payload)
 
 
+class ReadyStream(trio.abc.HalfCloseableStream):
+    """A stream in memory that takes bytes without waiting."""
+
+    def send_nowait(self, data: bytes | bytearray) -> int:
+        """Send at once; returns how many bytes were taken, none if the stream is closed or broken."""
+        raise NotImplementedError
+
+
 class FrameStream:
     """A buffered stream of frames on ``raw``."""
 
@@ -123,7 +131,8 @@ class FrameStream:
     def _write_some(self) -> int:
         """How many bytes the kernel took at once. An error shows again when the writer writes."""
         if not isinstance(self._raw, trio.SocketStream):
-            return 0  # a stream in memory, or TLS: it can only be awaited
+            # One of another kind, TLS for example, can only be awaited.
+            return self._raw.send_nowait(self._buffer) if isinstance(self._raw, ReadyStream) else 0
         try:
             return os.write(self._raw.socket.fileno(), self._buffer)
         except OSError:

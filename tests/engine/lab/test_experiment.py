@@ -91,7 +91,7 @@ def test_slow_models_are_played_side_by_side() -> None:
     ("text", "message"),
     [
         ("a = ", "not valid TOML"),
-        ("colour = 1", "colour: no such field; there are compare, seed, title, workload"),
+        ("colour = 1", "colour: no such field; there are compare, seed, simulate, title, workload"),
         ("[compare]\nspeed = 1", "compare.speed: no such field"),
         ("[compare]\nshapes = ['post']", "compare.shapes[0]: expected one of append, create, http, http-full"),
         ("[compare]\nshapes = []", "compare.shapes: at least one"),
