@@ -12,7 +12,7 @@ OUTPUTS = frozenset(OUTPUT_TYPE_OF.values())
 APPEND = ["append"]
 
 
-@says("L5", shapes=APPEND, probes=["the same output after a lost acknowledgement"])
+@says("L5", "L14", shapes=APPEND, probes=["the same output after a lost acknowledgement"])
 def a_duplicate_is_not_called_one(frame: Frame, line: Line) -> None:
     """duplicate is false, whatever was sent again."""
     if frame["type"] == ACCEPTED:
