@@ -64,3 +64,11 @@ def test_what_was_taken_for_the_answer_of_a_client_that_is_gone() -> None:
     moves = [Create(program), Settle(), Attach(1, 0, None), Settle()]
     moves += [Pause(0), Stranger("cancel", 0), Answer(0), Answer(1), Settle(), Drop(0), Settle()]
     test_machine.hypothesis.inner_test(Conversation(moves))  # type: ignore[attr-defined]
+
+
+def test_of_appends_that_are_alike_the_one_that_was_refused_is_not_meant() -> None:
+    """One was refused, and one lost with its client's connection: the books tell which of them was accepted."""
+    program = [{"call": {"name": "a", "arguments": "{}"}}, {"say": "Done."}]
+    moves = [Create(program), Settle(), Attach(1, 0, None), Settle(), Stranger("cancel", 0), Answer(0), Settle()]
+    moves += [Drop(1), Answer(2, say=["and?"]), Drop(2), Settle()]
+    test_machine.hypothesis.inner_test(Conversation(moves))  # type: ignore[attr-defined]
