@@ -174,7 +174,7 @@ def test_all_is_offered_by_our_engine() -> None:
 
 def test_what_a_server_without_websockets_lacks_is_found_out() -> None:
     found, reasons = offered(InMemory(config=Config(websocket=False)))
-    assert found == {"http", "stream", "chain", "store", "background", "attach", "custom", "conversations"}
+    assert found == {"http", "stream", "chain", "store", "input_items", "background", "attach", "custom", "conversations"}
     assert reasons["create"] == "the WebSocket's handshake was answered with 426"
     assert reasons["lanes"] == "needs create or append"
 

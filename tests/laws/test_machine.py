@@ -10,7 +10,7 @@ from engine.testing import FakeSearch, direct_server, memory_server, virtually
 from engine.testing.profile import examples
 from protocol.conformance.append.conversations import conversations
 from protocol.conformance.append.machine import play
-from protocol.conformance.append.moves import Conversation
+from protocol.conformance.append.moves import Answer, Attach, Conversation, Create, Drop, Pause, Settle, Stranger
 
 CONFIG = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000)
 SMALL = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, outbox_bytes=700)
@@ -56,3 +56,19 @@ def test_machine_over_a_narrow_network(conversation: Conversation) -> None:
             await play(conversation, server, books=server)
 
     virtually(main)
+
+
+def test_what_was_taken_for_the_answer_of_a_client_that_is_gone() -> None:
+    """Two clients append the same; the one that was replaced goes before it hears so: the acknowledgement is the other's."""
+    program = [{"call": {"name": "a", "arguments": "{}"}}, {"say": "Done."}]
+    moves = [Create(program), Settle(), Attach(1, 0, None), Settle()]
+    moves += [Pause(0), Stranger("cancel", 0), Answer(0), Answer(1), Settle(), Drop(0), Settle()]
+    test_machine.hypothesis.inner_test(Conversation(moves))  # type: ignore[attr-defined]
+
+
+def test_of_appends_that_are_alike_the_one_that_was_refused_is_not_meant() -> None:
+    """One was refused, and one lost with its client's connection: the books tell which of them was accepted."""
+    program = [{"call": {"name": "a", "arguments": "{}"}}, {"say": "Done."}]
+    moves = [Create(program), Settle(), Attach(1, 0, None), Settle(), Stranger("cancel", 0), Answer(0), Settle()]
+    moves += [Drop(1), Answer(2, say=["and?"]), Drop(2), Settle()]
+    test_machine.hypothesis.inner_test(Conversation(moves))  # type: ignore[attr-defined]

@@ -206,7 +206,20 @@ class World:
         """What should have been answered by now, since the server has said all that it has to say."""
         for client in self.clients:
             client.pending = [one for one in client.pending if not self._is_settled(one)]
-        return [one for client in self.clients for one in client.pending if not self._may_wait(one)]
+        late = [one for client in self.clients for one in client.pending if not self._may_wait(one)]
+        return [one for one in late if not self._was_taken(one)]
+
+    def _was_taken(self, request: Request) -> bool:
+        """Whether what was taken for the answer of a client that is gone answers ``request``: that one's may be lost."""
+        for other, (frame, source) in list(self._given.items()):
+            lost = other.client.gone and other.append is not None and len(other.answers.codes) > 1
+            if lost and _fits(request, frame, source) and not self._is_anothers(request, frame):
+                self._lost.append(other)
+                self._take_back(other)
+                request.client.pending.remove(request)
+                self._give(request, frame, source)
+                return True
+        return False
 
     def clear_up(self) -> None:
         """All that was sent is answered, and all that was said is heard; raises ``ConformanceError``."""
@@ -392,6 +405,12 @@ class World:
         """Whether the append that ``frame`` accepts is known to be another client's."""
         append = frame.get("append", {})
         return not append.get("duplicate") and self._claims.get(append.get("id"), request.client) is not request.client
+
+    def _take_back(self, request: Request) -> None:
+        """What was taken for its answer was none."""
+        del self._given[request]
+        if request.append is not None and request.rollout is not None:
+            request.append.number, request.append.refused, request.rollout.muddled = None, False, True
 
     def _give(self, request: Request, frame: Frame, source: Source) -> None:
         self._given[request] = frame, source

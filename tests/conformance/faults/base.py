@@ -37,19 +37,11 @@ class Line:
         self.close = close
         """Break the connection."""
 
-    def first(self, *what: object) -> bool:
-        """Whether ``what`` is asked for the first time on this connection."""
-        return _first(self.memory, what)
-
     def first_of_all(self, *what: object) -> bool:
-        """Whether it is asked for the first time on any connection."""
-        return _first(self.shared, what)
-
-
-def _first(memory: dict[Any, Any], what: object) -> bool:
-    known = what in memory
-    memory[what] = True
-    return not known
+        """Whether ``what`` is asked for the first time, on whichever connection."""
+        known = what in self.shared
+        self.shared[what] = True
+        return not known
 
 
 @frozen(kw_only=True)
