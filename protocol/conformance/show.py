@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+import re
 from html import escape
 from itertools import groupby
 from typing import Any, Final
@@ -20,6 +21,11 @@ MARKS: Final[Mapping[str, str]] = {"held": "✓", "broken": "✗", "not offered"
 def text_of(value: Any) -> str:
     """A frame as it is on the wire, more or less: objects as JSON, text as it is."""
     return sayable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _prose(text: str) -> str:
+    """A docstring's text as HTML."""
+    return re.sub("``(.+?)``", r"<code>\1</code>", escape(text))
 
 
 def sayable(text: str) -> str:
@@ -132,7 +138,7 @@ def _row(report: Report, name: str, finding: Finding) -> str:
     cells = "".join(_cell(finding.shapes.get(shape)) for shape in report.shapes)
     where = f"{finding.law} ({finding.basis})" if finding.law else ""
     return (
-        f"<tr class='{finding.status}'><td><b>{escape(name)}</b><td>{escape(finding.says)}<td>{escape(where)}{cells}"
+        f"<tr class='{finding.status}'><td><b>{escape(name)}</b><td>{_prose(finding.says)}<td>{escape(where)}{cells}"
         f"<td>{finding.examples or ''}<td>{escape(finding.message)}"
     )
 
