@@ -1,8 +1,8 @@
 """Reports for people: plain text, and one HTML file. A failure is shown as frames that one can paste."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
 from typing import Any, Final
