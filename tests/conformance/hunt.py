@@ -16,7 +16,7 @@ from .faulty import KEYS, Faulty
 EXAMPLES: Final = 2000
 """Each fault must be found within so many conversations."""
 
-SHRINKING: Final = 100
+SHRINKING: Final = 40
 """How many conversations are tried to make the first one shorter."""
 
 SEED: Final = 4
