@@ -5,17 +5,17 @@ every Response that is still live to its end; then a client that knew nothing at
 the ``audit`` checks what it has come to. When all sockets are closed nothing may be left.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import trio
 
-from ...codec import encode, parse
+from ..player import SocketPlayer, play_all
 from ..sayings import bare, result_of, user
 from ..script import HOSTED, beginning, message_of
 from ..story import ConformanceError
-from ..transport import Books, Closed, Frame, NoBooks, Socket, Transport
+from ..transport import Books, Frame, NoBooks, Transport
 from . import moves as mv
 from .audit import check_ended
 from .model import ACCEPTED, Answers, Append, Rollout
@@ -25,9 +25,6 @@ __all__ = ["ConformanceError", "play"]
 
 ROUNDS: Final = 60
 """How often the finale tries to bring what is live to its end."""
-
-PATIENCE: Final = 100
-"""How often a server of which we only hear is given a moment to answer."""
 
 LET_GO: Final = 400.0
 """Seconds after which a server has let go of Responses that nobody is attached to: more than ``detach_seconds``."""
@@ -47,41 +44,24 @@ async def play(
 ) -> list[Rollout]:
     """Play ``conversation``; raises ``ConformanceError``. Returns the Responses as they were at their end."""
     machine = Machine(transport, books or NoBooks(), model)
-    world = machine.world
-    try:
-        async with trio.open_nursery() as nursery:
-            machine.nursery = nursery
-            for move in conversation.moves:
-                await machine.play(move)
-            await machine.finale(conversation.finale)
-            nursery.cancel_scope.cancel()
-        await machine.after()
-    except Exception as error:
-        if world.failure is not None and error is not world.failure:
-            raise world.failure from None
-        if world.failure is None:
-            error.add_note(str(world.story))
-        raise
-    return world.rollouts
+    await play_all(machine, conversation.moves, conversation.finale)
+    return machine.world.rollouts
 
 
-class Machine:
-    """One conversation. ``play`` above is its door; its nursery is the caller's."""
+class Machine(SocketPlayer[Client, Request]):
+    """One conversation. ``play`` above is its door."""
 
-    nursery: trio.Nursery
+    world: World
 
     def __init__(self, transport: Transport, books: Books, model: str) -> None:
+        super().__init__(transport, books)
         self.world = World()
-        self._transport = transport
-        self._books = books
         self._model = model
-        self._sockets: dict[Client, Socket] = {}
-        self._reading: dict[Client, trio.Event] = {}
         self._keys = 0
         self._lanes = 0
         self._tired = False
         """Whether a server may have closed a connection that was slow or silent."""
-        self._moves: dict[type, Callable[[Any], Awaitable[None]]] = {
+        self._moves = {
             mv.Create: self._create,
             mv.Answer: self._answer,
             mv.Again: self._again,
@@ -100,11 +80,6 @@ class Machine:
             mv.Settle: lambda _: self._settle(),
         }
 
-    async def play(self, move: mv.Move) -> None:
-        """One move; raises ``ConformanceError``."""
-        await self._moves[type(move)](move)
-        self._raise_failure()
-
     # ---- sockets
 
     async def _client(self, number: int) -> Client:
@@ -115,34 +90,11 @@ class Machine:
 
     async def _connect(self) -> Client:
         client = Client(f"c{len(self._sockets)}")
-        self._sockets[client] = await self._transport.connect()
-        self._reading[client] = trio.Event()
-        self._reading[client].set()
-        self.nursery.start_soon(self._listen, client)
-        return client
+        return self._open(client, await self._transport.connect())
 
-    async def _listen(self, client: Client) -> None:
-        try:
-            while True:
-                await self._reading[client].wait()
-                self.world.hear(client, parse(await self._sockets[client].receive_text()))
-        except ConformanceError:
-            pass  # the world remembers it, and whoever plays raises it
-        except Closed:
-            with suppress(ConformanceError):
-                self.world.close(client, excused=self._tired)
-
-    def _raise_failure(self) -> None:
-        if self.world.failure is not None:
-            raise self.world.failure
-
-    async def _send(self, frame: Frame | str | bytes, request: Request) -> None:
-        self.world.story.sent(request.client.name, frame)
-        self.world.expect(request)
-        try:
-            await self._sockets[request.client].send(frame if isinstance(frame, str | bytes) else encode(frame).decode())
-        except Closed:
-            self.world.lose(request.client)
+    def _closed(self, client: Client) -> None:
+        with suppress(ConformanceError):
+            self.world.close(client, excused=self._tired)
 
     # ---- moves
 
@@ -286,16 +238,10 @@ class Machine:
     async def _pause(self, move: mv.Pause) -> None:
         client = await self._client(move.by)
         self._tired = True
-        if self._reading[client].is_set():
-            self._reading[client] = trio.Event()
-            self.world.hazy = True
-            self.world.story.did(client.name, "stops reading")
+        self._stop_reading(client)
 
     async def _resume(self, move: mv.Resume) -> None:
         self._reading[await self._client(move.by)].set()
-
-    def _paused(self) -> bool:
-        return any(not self._reading[client].is_set() for client in self.world.clients)
 
     async def _bad(self, move: mv.Bad) -> None:
         await self._send(move.frame, Request(await self._client(move.by), "bad", Answers(move.codes)))
@@ -308,26 +254,8 @@ class Machine:
         await self._send(frame, Request(await self._client(move.by), "bad", not_found, None, unknown))
 
     async def _sleep(self, move: mv.Sleep) -> None:
-        self.world.story.did("time", f"passes: {move.seconds:g} s")
         self._tired |= move.seconds >= TIRING
-        await trio.sleep(move.seconds)
-        await self._settle()
-
-    async def _settle(self) -> None:
-        """Let the server say what it has to say. What must be answered is answered then, and all is known."""
-        overdue: list[Request] = []
-        for _ in range(1 if self._transport.exact else PATIENCE):
-            await self._transport.settle()
-            self._raise_failure()
-            if self._paused():
-                return
-            overdue = self.world.overdue()
-            if not overdue:
-                break
-        for request in overdue:
-            raise self.world.fail("L12", f"{request.client.name}'s {request.kind} was not answered")
-        if self._transport.exact:
-            self.world.clear_up()
+        await super()._sleep(move)
 
     # ---- the end
 
@@ -397,16 +325,11 @@ class Machine:
             check_ended(self.world, rollout, self._books)
 
     async def after(self) -> None:
-        """All sockets are closed, all Responses have ended: nothing may be left."""
-        self._raise_failure()
-        if not self._transport.exact:
-            return
-        if self.world.unseen:
+        """As of any machine; what nobody has seen must be let go of before."""
+        if self._transport.exact and self.world.unseen:
+            self._raise_failure()
             await trio.sleep(LET_GO)
-        await self._transport.settle()
-        left = self._books.leftovers()
-        if left:
-            raise self.world.fail("L11", f"left behind: {', '.join(left)}")
+        await super().after()
 
 
 ENDS_AS: Final = {"cancel": "cancelled", "finish": "completed"}

@@ -4,7 +4,7 @@ What is asked of the world is the same as on a socket, with less to remember: no
 Instead a Response may be had again: as it is, its events behind any cursor, its input in pages. All of it must agree.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
@@ -13,6 +13,7 @@ from attrs import define, field
 from ...codec import encode, parse
 from ..adapters import Adapter
 from ..capabilities import Capabilities
+from ..player import PATIENCE, Player
 from ..story import ConformanceError
 from ..transport import Books, Closed, Exchange, Frame, Transport
 from . import moves as mv
@@ -51,10 +52,10 @@ class Posted:
     heard: Heard | None = None
 
 
-class HttpMachine:
-    """One conversation of the http shape; its nursery is the caller's."""
+class HttpMachine(Player[Client]):
+    """One conversation of the http shape."""
 
-    nursery: trio.Nursery
+    world: World
 
     def __init__(
         self,
@@ -64,17 +65,15 @@ class HttpMachine:
         books: Books,
         keys: Sequence[str | None],
     ) -> None:
+        super().__init__(transport, books)
         self.world = World(strict=adapter.codes, obeys=adapter.obeys)
-        self._transport = transport
         self._adapter = adapter
         self._capabilities = capabilities
-        self._books = books
         self._keys = keys
         self._posted: list[Posted] = []
-        self._reading: dict[Client, trio.Event] = {}
         self._stalled: set[Client] = set()
         """Those that have stopped reading once: a server may have closed their connections, for which it waited in vain."""
-        self._moves: dict[type, Callable[[Any], Awaitable[None]]] = {
+        self._moves = {
             mv.Begin: self._begin,
             mv.Go: self._go,
             mv.Cancel: self._cancel,
@@ -92,23 +91,13 @@ class HttpMachine:
             mv.Settle: lambda _: self._settle(),
         }
 
-    async def play(self, move: mv.Move) -> None:
-        """One move; raises ``ConformanceError``."""
-        await self._moves[type(move)](move)
-        self._raise_failure()
-
-    def _raise_failure(self) -> None:
-        if self.world.failure is not None:
-            raise self.world.failure
-
     # ---- clients
 
     def _client(self, number: int) -> Client:
         clients = self.world.clients
         while len(clients) <= number:
             clients.append(Client(f"c{len(clients)}", self._keys[len(clients) % len(self._keys)]))
-            self._reading[clients[-1]] = trio.Event()
-            self._reading[clients[-1]].set()
+            self._read_on(clients[-1])
         return clients[number]
 
     def _owner(self, by: int | None, link: Link) -> Client:
@@ -450,23 +439,18 @@ class HttpMachine:
 
     async def _pause(self, move: mv.Pause) -> None:
         client = self._client(move.by)
-        if self._reading[client].is_set():
-            self._reading[client] = trio.Event()
-            self._stalled.add(client)
-            self.world.hazy = True
-            self.world.story.did(client.name, "stops reading")
+        self._stalled.add(client)
+        self._stop_reading(client)
 
     async def _resume(self, move: mv.Resume) -> None:
         self._reading[self._client(move.by)].set()
 
     async def _sleep(self, move: mv.Sleep) -> None:
-        self.world.story.did("time", f"passes: {move.seconds:g} s")
         self.world.hazy = True
-        await trio.sleep(move.seconds)
-        await self._settle()
+        await super()._sleep(move)
 
     async def _settle(self) -> None:
-        for _ in range(1 if self._transport.exact else 100):
+        for _ in range(1 if self._transport.exact else PATIENCE):
             await self._transport.settle()
             self._raise_failure()
             if not all(event.is_set() for event in self._reading.values()):
@@ -478,7 +462,7 @@ class HttpMachine:
             raise self.world.fail("L12", f"{late[0].request.client.name}'s create was not answered")
         waits = any(one.request in one.request.client.pending for one in self._posted)
         if self._transport.exact and not waits:
-            self.world.hazy = False
+            self.world.clear_up()
 
     def _is_late(self, posted: Posted) -> bool:
         """One that is to be answered at once, and was not."""

@@ -5,7 +5,7 @@ every Response to end, or cancels it; then somebody who knew nothing reads each 
 to. When all connections are closed nothing may be left.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import trio
@@ -13,9 +13,10 @@ import trio
 from ...codec import encode, parse
 from ..adapters import Adapter, Scripted
 from ..capabilities import ALL, Capabilities
+from ..player import SocketPlayer, play_all
 from ..sayings import user
 from ..story import ConformanceError
-from ..transport import Books, Closed, Frame, NoBooks, Shape, Socket, Transport
+from ..transport import Books, Frame, NoBooks, Shape, Socket, Transport
 from . import moves as mv
 from .audit import check_books, check_final
 from .composing import begun, continued, heard
@@ -33,9 +34,6 @@ ROUNDS: Final = 60
 
 LONGEST: Final = 100.0
 """Seconds between two such waits."""
-
-PATIENCE: Final = 100
-"""How often a server of which we only hear is given a moment to answer."""
 
 REPLAY_SECONDS: Final = 60.0
 """In which a Response that has ended must be heard again."""
@@ -58,34 +56,14 @@ async def play(
     """
     parts = (transport, adapter or Scripted(), capabilities, books or NoBooks(), keys)
     machine: Machine | HttpMachine = HttpMachine(*parts) if shape == "http" else Machine(*parts)
-    world = machine.world
-    try:
-        async with trio.open_nursery() as nursery:
-            machine.nursery = nursery
-            for move in conversation.moves:
-                await machine.play(move)
-            await machine.finale(conversation.finale)
-            nursery.cancel_scope.cancel()
-        if machine.world.failure is not None:
-            raise machine.world.failure
-        if transport.exact:
-            await transport.settle()
-            left = parts[3].leftovers()
-            if left:
-                raise world.fail("L11", f"left behind: {', '.join(left)}")
-    except Exception as error:
-        if world.failure is not None and error is not world.failure:
-            raise world.failure from None
-        if world.failure is None:
-            error.add_note(str(world.story))
-        raise
-    return world.links
+    await play_all(machine, conversation.moves, conversation.finale)
+    return machine.world.links
 
 
-class Machine:
-    """One conversation of the create shape. ``play`` above is its door; its nursery is the caller's."""
+class Machine(SocketPlayer[Client, Request]):
+    """One conversation of the create shape. ``play`` above is its door."""
 
-    nursery: trio.Nursery
+    world: World
 
     def __init__(
         self,
@@ -95,15 +73,12 @@ class Machine:
         books: Books,
         keys: Sequence[str | None],
     ) -> None:
+        super().__init__(transport, books)
         self.world = World(strict=adapter.codes, obeys=adapter.obeys)
-        self._transport = transport
         self._adapter = adapter
         self._capabilities = capabilities
-        self._books = books
         self._keys = keys
-        self._sockets: dict[Client, Socket] = {}
-        self._reading: dict[Client, trio.Event] = {}
-        self._moves: dict[type, Callable[[Any], Awaitable[None]]] = {
+        self._moves = {
             mv.Begin: self._begin,
             mv.Go: self._go,
             mv.Steer: self._steer,
@@ -116,11 +91,6 @@ class Machine:
             mv.Sleep: self._sleep,
             mv.Settle: lambda _: self._settle(),
         }
-
-    async def play(self, move: mv.Move) -> None:
-        """One move; raises ``ConformanceError``."""
-        await self._moves[type(move)](move)
-        self._raise_failure()
 
     # ---- sockets
 
@@ -140,33 +110,7 @@ class Machine:
 
     async def _connect(self, key: str | None) -> Client:
         client = Client(f"c{len(self._sockets)}", key)
-        self._sockets[client] = await self._transport.connect(key=key, beta=BETA)
-        self._reading[client] = trio.Event()
-        self._reading[client].set()
-        self.nursery.start_soon(self._listen, client)
-        return client
-
-    async def _listen(self, client: Client) -> None:
-        try:
-            while True:
-                await self._reading[client].wait()
-                self.world.hear(client, parse(await self._sockets[client].receive_text()))
-        except Closed:
-            self.world.lose(client)
-        except ConformanceError:
-            pass  # the world remembers it, and whoever plays raises it
-
-    def _raise_failure(self) -> None:
-        if self.world.failure is not None:
-            raise self.world.failure
-
-    async def _send(self, frame: Frame | str | bytes, request: Request) -> None:
-        self.world.story.sent(request.client.name, frame)
-        self.world.expect(request)
-        try:
-            await self._sockets[request.client].send(frame if isinstance(frame, str | bytes) else encode(frame).decode())
-        except Closed:
-            self.world.lose(request.client)
+        return self._open(client, await self._transport.connect(key=key, beta=BETA))
 
     # ---- moves
 
@@ -243,42 +187,17 @@ class Machine:
         clients[move.by % len(clients)] = await self._connect(client.key)
 
     async def _pause(self, move: mv.Pause) -> None:
-        client = await self._client(move.by)
-        if self._reading[client].is_set():
-            self._reading[client] = trio.Event()
-            self.world.hazy = True
-            self.world.story.did(client.name, "stops reading")
+        self._stop_reading(await self._client(move.by))
 
     async def _resume(self, move: mv.Resume) -> None:
         self._reading[await self._client(move.by)].set()
-
-    def _paused(self) -> bool:
-        return any(not self._reading[client].is_set() for client in self.world.clients)
 
     async def _bad(self, move: mv.Bad) -> None:
         await self._send(move.frame, Request(await self._client(move.by), "bad", move.codes))
 
     async def _sleep(self, move: mv.Sleep) -> None:
-        self.world.story.did("time", f"passes: {move.seconds:g} s")
         self.world.hazy = True
-        await trio.sleep(move.seconds)
-        await self._settle()
-
-    async def _settle(self) -> None:
-        """Let the server say what it has to say. What must be answered is answered then, and all is known."""
-        overdue: list[Request] = []
-        for _ in range(1 if self._transport.exact else PATIENCE):
-            await self._transport.settle()
-            self._raise_failure()
-            if self._paused():
-                return
-            overdue = self.world.overdue()
-            if not overdue:
-                break
-        for request in overdue:
-            raise self.world.fail("L12", f"{request.client.name}'s {request.kind} was not answered")
-        if self._transport.exact:
-            self.world.hazy = False
+        await super()._sleep(move)
 
     # ---- the end
 

@@ -170,6 +170,10 @@ class World:
             client.pending = [one for one in client.pending if not self._is_done(one)]
         return [one for client in self.clients for one in client.pending if not self._may_wait(one)]
 
+    def clear_up(self) -> None:
+        """All that was sent is answered, and all that was said is heard."""
+        self.hazy = False
+
     def _is_done(self, request: Request) -> bool:
         """A cancel that was not refused by now has ended its Response."""
         if DONE not in request.codes or request.link is None or request.link.final is None:
