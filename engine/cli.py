@@ -1,6 +1,7 @@
 """The command ``sostenuto``. Each command's work is elsewhere; here are its options, its help, and its exit status."""
 
-from functools import partial
+from collections.abc import Callable
+from functools import partial, reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -21,6 +22,19 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "show_default": True}
 def fail(message: str) -> NoReturn:
     """Say what is wrong and end with status 2."""
     raise click.UsageError(message)
+
+
+def outlets(*, pictures: str, line: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Options that say where the results of an experiment go: its ``pictures``, and a ``line`` of CSV for each what."""
+    page, folder = click.Path(dir_okay=False, path_type=Path), click.Path(file_okay=False, path_type=Path)
+    options = (
+        click.option("--json", "as_json", is_flag=True, help="Print all results as one JSON object."),
+        click.option("--csv", "as_csv", is_flag=True, help=f"Print a line of CSV for each {line}."),
+        click.option("--html", type=page, help=f"Write a page with {pictures} and a table."),
+        click.option("--svg", type=folder, help=f"Write the {pictures} into this folder."),
+        click.option("--png", type=folder, help=f"Write the {pictures} into this folder."),
+    )
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 @click.group(context_settings=CONTEXT)
@@ -132,11 +146,7 @@ def replay(context: click.Context, /, files: tuple[Path, ...], as_json: bool, **
 @click.option("--tool-seconds", help="What tools take: a number, recorded, exponential:MEAN, lognormal:MEDIAN:SIGMA.")
 @click.option("--side-by-side", type=click.IntRange(min=1), help="Rollouts that are played at the same time.")
 @click.option("--seed", type=int, help="Of all that is made up.")
-@click.option("--json", "as_json", is_flag=True, help="Print all results as one JSON object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print a line of CSV for each cell.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts and a table.")
-@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
-@click.option("--png", type=click.Path(file_okay=False, path_type=Path), help="Write the charts into this folder.")
+@outlets(pictures="charts", line="cell")
 @click.pass_context
 def compare(context: click.Context, /, files: tuple[Path, ...], **options: Any) -> None:
     """Measure what each shape costs: end to end, and where the time goes.
@@ -190,11 +200,7 @@ def compare(context: click.Context, /, files: tuple[Path, ...], **options: Any) 
     help="What work costs: results of compare --json. What is usual if not given.",
 )
 @click.option("--seed", type=int, help="Of all that is made up. The same seed gives the same results.")
-@click.option("--json", "as_json", is_flag=True, help="Print all results as one JSON object.")
-@click.option("--csv", "as_csv", is_flag=True, help="Print a line of CSV for each place of the sweep.")
-@click.option("--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with heat maps and a table.")
-@click.option("--svg", type=click.Path(file_okay=False, path_type=Path), help="Write the heat maps into this folder.")
-@click.option("--png", type=click.Path(file_okay=False, path_type=Path), help="Write the heat maps into this folder.")
+@outlets(pictures="heat maps", line="place of the sweep")
 @click.pass_context
 def simulate(context: click.Context, /, files: tuple[Path, ...], **options: Any) -> None:
     """Ask the question of compare in virtual time: many users, few model slots, any network.

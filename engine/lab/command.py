@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from rich.console import Console
 
 from protocol.codec import encode, from_wire
@@ -33,26 +33,23 @@ class Outlets:
     svg: Path | None = None
     png: Path | None = None
 
+    @classmethod
+    def take(cls, options: dict[str, Any]) -> "Outlets":
+        """Those that ``options`` name, which are taken out of them; raises ``ExperimentError`` if that can't be done."""
+        outlets = cls(**{field.name: options.pop(field.name) for field in fields(cls)})
+        if outlets.as_json and outlets.as_csv:
+            raise ExperimentError("--json and --csv both print: take one")
+        if (outlets.html or outlets.svg or outlets.png) and find_spec("matplotlib") is None:
+            raise ExperimentError("charts need matplotlib: pip install 'sostenuto[lab]'")
+        return outlets
 
-def compare(
-    files: Sequence[Path],
-    *,
-    as_json: bool,
-    as_csv: bool,
-    html: Path | None,
-    svg: Path | None,
-    png: Path | None,
-    **options: Any,
-) -> bool:
+
+def compare(files: Sequence[Path], **options: Any) -> bool:
     """Measure, and show; false if a signal came before the end.
 
     Raises ``ExperimentError`` and all that ``compare.compare`` does.
     """
-    outlets = Outlets(as_json=as_json, as_csv=as_csv, html=html, svg=svg, png=png)
-    if as_json and as_csv:
-        raise ExperimentError("--json and --csv both print: take one")
-    if (html or svg or png) and find_spec("matplotlib") is None:
-        raise ExperimentError("charts need matplotlib: pip install 'sostenuto[lab]'")
+    outlets = Outlets.take(options)
     experiment = asked(files, **options)
     count = len(cells(experiment.compare, workloads(experiment))) * experiment.compare.repetitions
     with progress(count) as on_sample:

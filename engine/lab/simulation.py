@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,9 @@ from .places import OnRun, Simulated, sweep
 from .scenario import Scenario, Simulate, scenarios
 
 
-def run(
-    files: Sequence[Path],
-    *,
-    as_json: bool,
-    as_csv: bool,
-    html: Path | None,
-    svg: Path | None,
-    png: Path | None,
-    **options: Any,
-) -> bool:
+def run(files: Sequence[Path], **options: Any) -> bool:
     """Simulate, and show; false if a signal came before the end. Raises ``ExperimentError`` and ``OSError``."""
-    if as_json and as_csv:
-        raise ExperimentError("--json and --csv both print: take one")
-    if (html or svg or png) and find_spec("matplotlib") is None:
-        raise ExperimentError("charts need matplotlib: pip install 'sostenuto[lab]'")
+    outlets = Outlets.take(options)
     experiment = asked(files, **options)
     wanted = experiment.simulate or Simulate()
     names = [one.name for one in workloads(experiment)]
@@ -44,7 +31,7 @@ def run(
         simulated = sweep(experiment, command=command(), on_run=on_run)
     if simulated is None:
         return False
-    _show(simulated, Outlets(as_json=as_json, as_csv=as_csv, html=html, svg=svg, png=png))
+    _show(simulated, outlets)
     return True
 
 
