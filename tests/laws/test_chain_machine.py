@@ -3,6 +3,9 @@
 ``SOSTENUTO_EXAMPLES=5000 pytest tests/laws/test_chain_machine.py`` plays it at length.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 
 from engine.config import Config
@@ -11,6 +14,7 @@ from engine.testing.profile import examples
 from protocol.conformance.chain.conversations import conversations
 from protocol.conformance.chain.machine import play
 from protocol.conformance.chain.moves import Begin, Cancel, Conversation, Delete, Drop, Go, How, Settle
+from protocol.conformance.transport import Shape
 
 KEYS = ("ours", "theirs")
 CONFIG = Config(keys=KEYS, connection_seconds=1e9, finished_seconds=1e9, finished=1000)
@@ -18,66 +22,59 @@ SMALL = Config(keys=KEYS, connection_seconds=1e9, finished_seconds=1e9, finished
 """Some four events: readers fall behind at once."""
 
 
+def played(
+    conversation: Conversation,
+    serving: Callable[..., Any],
+    config: Config,
+    shape: Shape = "create",
+    *,
+    capacity: int | None = None,
+) -> None:
+    """With a server, in virtual time. ``capacity`` is what each direction of its network buffers."""
+
+    async def main() -> None:
+        async with serving(config=config, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            if capacity is not None:
+                server.capacity = capacity
+            await play(conversation, server, shape=shape, books=server, keys=KEYS)
+
+    virtually(main)
+
+
 @examples(150, big=True)
 @given(conversations("create", hosted=True))
 def test_chain_machine(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with direct_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, direct_server, CONFIG)
 
 
 @examples(50, big=True)
 @given(conversations("create", hosted=True))
 def test_chain_machine_over_websockets(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, memory_server, CONFIG)
 
 
 @examples(50, big=True)
 @given(conversations("create", hosted=True))
 def test_chain_machine_with_slow_readers(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with direct_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, direct_server, SMALL)
 
 
 @examples(30, big=True)
 @given(conversations("create", hosted=True))
 def test_chain_machine_over_a_narrow_network(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            server.capacity = 500
-            await play(conversation, server, books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, memory_server, SMALL, capacity=500)
 
 
 @examples(80, big=True)
 @given(conversations("http", hosted=True))
 def test_chain_machine_over_http(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, shape="http", books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, memory_server, CONFIG, shape="http")
 
 
 @examples(30, big=True)
 @given(conversations("http", hosted=True))
 def test_chain_machine_over_http_on_a_narrow_network(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            server.capacity = 500
-            await play(conversation, server, shape="http", books=server, keys=KEYS)
-
-    virtually(main)
+    played(conversation, memory_server, SMALL, shape="http", capacity=500)
 
 
 def test_a_continuation_may_come_behind_a_delete_that_was_sent_later() -> None:

@@ -3,6 +3,9 @@
 ``SOSTENUTO_EXAMPLES=5000 pytest tests/laws/test_machine.py`` plays it at length.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 
 from engine.config import Config
@@ -17,45 +20,40 @@ SMALL = Config(connection_seconds=1e9, finished_seconds=1e9, finished=1000, outb
 """Some four events: readers fall behind at once."""
 
 
-@examples(150, big=True)
-@given(conversations(hosted=True))
-def test_machine(conversation: Conversation) -> None:
+def played(conversation: Conversation, serving: Callable[..., Any], config: Config, *, capacity: int | None = None) -> None:
+    """With a server, in virtual time. ``capacity`` is what each direction of its network buffers."""
+
     async def main() -> None:
-        async with direct_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+        async with serving(config=config, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
+            if capacity is not None:
+                server.capacity = capacity
             await play(conversation, server, books=server)
 
     virtually(main)
+
+
+@examples(150, big=True)
+@given(conversations(hosted=True))
+def test_machine(conversation: Conversation) -> None:
+    played(conversation, direct_server, CONFIG)
 
 
 @examples(50, big=True)
 @given(conversations(hosted=True))
 def test_machine_over_websockets(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=CONFIG, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, books=server)
-
-    virtually(main)
+    played(conversation, memory_server, CONFIG)
 
 
 @examples(50, big=True)
 @given(conversations(hosted=True))
 def test_machine_with_slow_readers(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with direct_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            await play(conversation, server, books=server)
-
-    virtually(main)
+    played(conversation, direct_server, SMALL)
 
 
 @examples(30, big=True)
 @given(conversations(hosted=True))
 def test_machine_over_a_narrow_network(conversation: Conversation) -> None:
-    async def main() -> None:
-        async with memory_server(config=SMALL, hosted={"file_search": FakeSearch(seconds=0.5)}) as server:
-            server.capacity = 500
-            await play(conversation, server, books=server)
-
-    virtually(main)
+    played(conversation, memory_server, SMALL, capacity=500)
 
 
 def test_what_was_taken_for_the_answer_of_a_client_that_is_gone() -> None:
