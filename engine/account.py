@@ -1,5 +1,6 @@
 """How a Response shows itself: as the resource at its beginning, as a report of what the engine did, as a ledger row."""
 
+from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 from attrs import define
@@ -79,8 +80,11 @@ def snapshot(response_id: str, request: CreateRequest, plan: Plan, created_at: i
     )
 
 
-def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> dict[str, Any]:
-    """What the engine did for a Response: in its terminal event, before the last two stages have run."""
+def engine_report(counters: Counters, times: Times, parks: int, shape: str, model: Mapping[str, Any]) -> dict[str, Any]:
+    """What the engine did for a Response: in its terminal event, before the last two stages have run.
+
+    ``model`` is what the model adds to it.
+    """
     seconds = {"sampling": times.sampling, "parked": times.parked, "engine": _engine_seconds(times)}
     return {
         "shape": shape,
@@ -89,6 +93,7 @@ def engine_report(counters: Counters, times: Times, parks: int, shape: str) -> d
         "stages": counters.as_json(),
         "tokens_rendered": counters["render"].tokens,
         "seconds": {name: round(value, 6) for name, value in seconds.items()},
+        **model,
     }
 
 

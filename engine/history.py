@@ -14,6 +14,8 @@ from typing import Generic, TypeVar, overload
 from protocol.items import CALL_CLASSES, OUTPUT_CLASSES, CallItem, FileSearchCall, Item, answered_call_id
 from protocol.requests import Tool
 
+from .models.base import Format
+
 T = TypeVar("T")
 
 
@@ -63,7 +65,7 @@ PromptKey = tuple[str | None, tuple[Tool, ...]]
 class History:
     """The items of a context in order; perhaps the token ids that they were rendered to; and the calls that are open."""
 
-    __slots__ = ("ids", "items", "key", "of", "open", "rendered", "stops", "unread")
+    __slots__ = ("ids", "items", "key", "of", "open", "rendered_as", "stops", "unread")
 
     def __init__(self) -> None:
         self.items: Grown[Item] = Grown([])
@@ -72,20 +74,26 @@ class History:
         self.of: Grown[str] = Grown([])
         """The ids of the Responses that it is made of."""
         self.ids: Grown[int] = Grown(array("I"))
-        """What ``key`` and ``items`` were rendered to, while ``rendered``; but for what is ``unread``."""
+        """What ``key`` and ``items`` were rendered to, while ``rendered``; but for what is ``unread``. As some model sampled
+        them: what it put out has the ids that it had then."""
         self.unread: tuple[FileSearchCall, ...] = ()
         """Hosted calls of the last turn whose results no model has read yet: of these ``ids`` have the call only."""
-        self.rendered = False
+        self.rendered_as: Format | None = None
         self.key: PromptKey | None = None
         self.open: dict[str, CallItem] = {}
         """Calls that wait for their output, by id, in call order."""
+
+    @property
+    def rendered(self) -> bool:
+        """Whether it has its token ids."""
+        return self.rendered_as is not None
 
     def child(self) -> "History":
         """The history of a Response that continues this one's. Costs nothing."""
         child = History()
         child.items, child.stops, child.ids = self.items.snapshot(), self.stops.snapshot(), self.ids.snapshot()
         child.of = self.of.snapshot()
-        child.rendered, child.key, child.open = self.rendered, self.key, dict(self.open)
+        child.rendered_as, child.key, child.open = self.rendered_as, self.key, dict(self.open)
         child.unread = self.unread
         return child
 
@@ -109,7 +117,7 @@ class History:
         """Give up the token ids: nobody will go on from them."""
         self.ids = Grown(array("I"))
         self.unread = ()
-        self.rendered = False
+        self.rendered_as = None
 
 
 def history_of(items: Iterable[Item], stops: Iterable[int] = ()) -> History:

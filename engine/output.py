@@ -115,6 +115,9 @@ class Output:
         elif kind is base.Reasoning:
             self._add(chunk, _OpenReasoning)  # type: ignore[arg-type]
             self.reasoning_tokens += chunk.tokens  # type: ignore[union-attr]
+        elif kind is base.Counted:
+            self.tokens += chunk.tokens  # type: ignore[union-attr]
+            self.reasoning_tokens += chunk.reasoning  # type: ignore[union-attr]
         else:
             self.close()
 

@@ -11,6 +11,7 @@ terminal event is sent from one place (``_seal``), whatever happened before (law
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 import trio
 from attrs import evolve
@@ -39,7 +40,6 @@ from .parking import Slots, stub_of
 from .policy import Verdict
 from .references import NOTHING, References, names_items
 from .services import Services
-from .stages import rendering
 from .stages.answer_format import deviation
 from .stages.pipeline import Prepared, Previous, Stages, at_once
 from .stages.validate import callable_tools
@@ -67,6 +67,7 @@ class Rollout(Lifespan):
         "_input_tokens",
         "_load",
         "_model",
+        "_model_report",
         "_muted",
         "_on_created",
         "_on_ended",
@@ -81,6 +82,7 @@ class Rollout(Lifespan):
         "_settled",
         "_slots",
         "_steered",
+        "_turn_ids",
         "_turn_open",
         "_verdict",
         "_visit",
@@ -123,6 +125,8 @@ class Rollout(Lifespan):
         self._visit: Visit | None = None
         """It is in a conversation."""
         self._prepared: Prepared | None = None
+        self._turn_ids: Callable[[], Sequence[int]] | None = None
+        self._model_report: Callable[[], Mapping[str, Any]] = _nothing
         self._on_refused = on_refused
         self._on_created = on_created
         self._on_sealed = on_sealed
@@ -318,6 +322,8 @@ class Rollout(Lifespan):
             self._end(COMPLETED)  # a warm-up: all is prepared for the Response that continues it
             return
         async with prepared.model.open(prepared.plan) as sampler:
+            self._turn_ids = getattr(sampler, "turn_ids", None)
+            self._model_report = getattr(sampler, "report", _nothing)
             await self._converse(sampler)
 
     async def _converse(self, sampler: Sampler) -> None:
@@ -453,11 +459,17 @@ class Rollout(Lifespan):
         self._history.add_sampled(sampled)
         self._history.add(outside)
         self._outside += outside
-        self._turn_open = False
         if self._history.rendered:
-            self._history.ids.extend((*rendering.render_calls(sampled), *(ids or ())))
+            self._history.ids.extend((*self._ids_of_turn(sampled), *(ids or ())))
             if ids is None:  # what hosted tools have found is read by whoever goes on
                 self._history.unread = tuple(item for item in sampled if isinstance(item, FileSearchCall))
+        self._turn_open = False
+
+    def _ids_of_turn(self, sampled: Sequence[Item]) -> Sequence[int]:
+        """The tokens of the turn that is over: those that were sampled, where they are known. A steer may cut it anywhere."""
+        if self._turn_ids is not None and self._turn_open and not self._steered:
+            return self._turn_ids()
+        return self.stages.format.render_calls(sampled)
 
     def _begin(self, prepared: Prepared) -> None:
         self._move("start")
@@ -527,6 +539,7 @@ class Rollout(Lifespan):
 
     def _let_go(self) -> None:
         """It may be kept for a while, for its events and its history: the rest goes now, and with it what refers back to it."""
+        del self._turn_ids, self._model_report
         del self.output, self.stages, self._inbox, self._slots, self._client_tool, self._hosted, self._load
         self._previous = None
 
@@ -543,7 +556,7 @@ class Rollout(Lifespan):
 
     def _finished(self, ending: Ending) -> Response:
         assert self._response is not None
-        report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape)
+        report = account.engine_report(self.stages.counters, self._times, self.parks, self.shape, self._model_report())
         self._ended_at = self._services.wall()
         return endings.final(self._response, ending, self.output.items, self._usage(), int(self._ended_at), report)
 
@@ -621,3 +634,8 @@ def _hosted_for(request: CreateRequest, hosted: Mapping[str, HostedTool]) -> Map
 
 def _nobody(_: object) -> None:
     """Who is told what cannot happen any more."""
+
+
+def _nothing() -> Mapping[str, Any]:
+    """What a model reports that has nothing to report."""
+    return {}

@@ -1,8 +1,8 @@
 """A server from the command line's options: builds its parts, listens, and ends gracefully on a signal."""
 
 import signal
-from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +17,7 @@ from .config import REUSE, Config
 from .database import Database
 from .logs import log_to_stderr
 from .models import load_model
+from .models.base import KeptModel, Model, ModelError
 from .policy import Policy, PolicyError, load_policy
 from .server import Server, check_door, listening, open_listeners
 from .services import Services
@@ -104,6 +105,19 @@ class Running:
 
 
 @asynccontextmanager
+async def kept(models: Iterable[Model]) -> AsyncIterator[None]:
+    """The ``models`` that are somewhere else are ready while the context lasts. Raises ``CannotServe``."""
+    async with AsyncExitStack() as stack:
+        for model in models:
+            if isinstance(model, KeptModel):
+                try:
+                    await stack.enter_async_context(model.running())
+                except ModelError as error:
+                    raise CannotServe(f"model {model.name}: {error.message}") from error
+        yield
+
+
+@asynccontextmanager
 async def running(options: Options) -> AsyncIterator[Running]:
     """A server that listens while the context lasts, and ends gracefully at its end. Raises ``CannotServe``."""
     await trio.to_thread.run_sync(tokens.load)
@@ -120,5 +134,5 @@ async def running(options: Options) -> AsyncIterator[Running]:
             if isinstance(tool, FileSearch):
                 stack.callback(tool.close)
         server = Server(services)
-        async with listening(server, listeners) as port:
+        async with kept(services.models.values()), listening(server, listeners) as port:
             yield Running(f"http://{host}:{port}/v1", server, database)

@@ -5,9 +5,9 @@ then, perhaps after a long park, it gives it what is new with ``extend`` and tak
 holds its state: that is the park.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from attrs import field, frozen
 
@@ -22,6 +22,37 @@ class Rendered:
 
     items: Sequence[Item]
     ids: Sequence[int]
+
+
+class Format(Protocol):
+    """How items become a model's token ids. ``engine.stages.rendering`` is the one of models that have none of their own.
+
+    What is appended changes no earlier id (law L8): sampling stops where a turn of the model is over, and what was rendered
+    up to a stop is the beginning of what is rendered later. Each function is called in a thread, too.
+    """
+
+    def render_prompt(
+        self,
+        instructions: str | None,
+        tools: Sequence[ToolDefinition],
+        items: Sequence[Item],
+        stops: Collection[int] | None = None,
+        /,
+    ) -> Sequence[int]:
+        """A whole prompt. ``stops`` are the positions in ``items`` at which sampling stopped; the end is always one."""
+        ...
+
+    def render_calls(self, items: Iterable[Item], /) -> Sequence[int]:
+        """A turn of the model: all that it put out until it stopped. Of a hosted call, the call only."""
+        ...
+
+    def render_results(self, items: Iterable[Item], /) -> Sequence[int]:
+        """What a model is given behind its turn: of a hosted call its result only, of any other item all."""
+        ...
+
+    def render_next(self, unread: Iterable[Item], new: Sequence[Item], /) -> Sequence[int]:
+        """What another Response adds behind a turn: the turn's hosted results, then ``new``."""
+        ...
 
 
 @frozen(kw_only=True)
@@ -96,6 +127,15 @@ class MessageEnd:
     """The message or reasoning that is being sampled is whole; text that follows begins another item."""
 
 
+@frozen
+class Counted:
+    """Corrects how many tokens were sampled: by those that are in no piece, or by how far the pieces were wrong."""
+
+    tokens: int
+    reasoning: int = 0
+    """Of them, tokens of reasoning."""
+
+
 StopReason = Literal["tool_calls", "end", "max_output_tokens", "content_filter"]
 
 
@@ -109,7 +149,7 @@ class Stop:
     reason: StopReason
 
 
-Chunk = Text | Reasoning | CallBegin | CallPieces | CallEnd | MessageEnd | Stop
+Chunk = Text | Reasoning | CallBegin | CallPieces | CallEnd | MessageEnd | Counted | Stop
 
 
 class Sampler(Protocol):
@@ -127,8 +167,27 @@ class Sampler(Protocol):
         ...
 
 
+class TokenSampler(Sampler, Protocol):
+    """A sampler that knows which token ids it has sampled."""
+
+    def turn_ids(self) -> Sequence[int]:
+        """The ids of the turn that is sampled, or was last: from what opens it to what closes it, as ``Format`` has it.
+
+        Nothing if it has not begun. Also asked when the sampler's context is left.
+        """
+        ...
+
+
+class ReportingSampler(Sampler, Protocol):
+    """A sampler with something to say at the end: what became of its state in parks, what an upstream has charged."""
+
+    def report(self) -> Mapping[str, Any]:
+        """Fields for ``response.engine``, as JSON values. Asked when the sampler's context is left."""
+        ...
+
+
 class Model(Protocol):
-    """Something that can sample."""
+    """Something that can sample. A model with a format of its own has it as its attribute ``format``."""
 
     @property
     def name(self) -> str:
@@ -137,6 +196,28 @@ class Model(Protocol):
 
     def open(self, plan: Plan) -> AbstractAsyncContextManager[Sampler]:
         """A sampler for one Response; leaving the context frees its state. Raises ``ModelError``."""
+        ...
+
+
+class TokenModel(Model, Protocol):
+    """A model that reads token ids in a format of its own."""
+
+    @property
+    def format(self) -> Format:
+        """How its prompts are rendered."""
+        ...
+
+
+@runtime_checkable
+class KeptModel(Model, Protocol):
+    """A model that is somewhere else: behind a connection, or in a process of its own."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Around all of its use, for as long as a server serves. Raises ``ModelError`` if it can't be."""
+        ...
+
+    async def check(self) -> str:
+        """What answers there, in a few words; raises ``ModelError`` if nothing does. Asked while ``running``."""
         ...
 
 

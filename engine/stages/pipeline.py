@@ -19,7 +19,7 @@ from protocol.requests import CreateRequest
 
 from ..history import History, history_of
 from ..ledger import Row
-from ..models.base import Model, Plan, Rendered
+from ..models.base import Format, Model, Plan, Rendered
 from ..policy import Direction, Verdict
 from ..services import Services
 from ..store import Stored
@@ -63,6 +63,8 @@ class Stages:
         self._services = services
         self._reuse = services.config.reuse
         self.counters = Counters(time.perf_counter if services.price is None else trio.current_time)
+        self.format: Format = rendering
+        """How the model that was chosen wants its prompts."""
         self.flags: dict[str, None] = {}
         """Names of the policy's rules that matched."""
         self._took = 0.0
@@ -95,6 +97,7 @@ class Stages:
             count.items += self._validate(request, shape, history, new)
         with self.counters.full("route") as count:
             model = self._route(request, previous, count)
+            self.format = getattr(model, "format", rendering)
         with self.counters.full("classify") as count:
             request, new = self._classify_request(request, previous, new, count)
         with self.counters.full("render") as count:
@@ -153,24 +156,25 @@ class Stages:
     async def _render(self, request: CreateRequest, history: History, new: tuple[Item, ...], count: Count) -> int:
         """Bring ``history`` up to ``new``; returns how many tokens were there already."""
         key = (request.instructions, request.tools)
-        if history.rendered and history.key == key and "tokens" in self._reuse:
+        if history.rendered_as is self.format and history.key == key and "tokens" in self._reuse:
             cached = len(history.ids)
-            ids = await self._in_thread_if_long(text_size(new), rendering.render_next, history.unread, new)
+            ids = await self._in_thread_if_long(text_size(new), self.format.render_next, history.unread, new)
             count.items += len(history.unread) + len(new)
         else:
             cached = 0
             history.forget_ids()
             context, stops = (*history.items, *new), frozenset((*history.stops, len(history.items)))
             size = len(request.instructions or "") + text_size(context)
-            ids = await self._in_thread_if_long(size, rendering.render_prompt, *key, context, stops if history.items else None)
+            render, known = self.format.render_prompt, stops if history.items else None
+            ids = await self._in_thread_if_long(size, render, *key, context, known)
             count.items += len(context)
         history.add(new)
         history.ids.extend(ids)
-        history.rendered, history.key, history.unread = True, key, ()
+        history.rendered_as, history.key, history.unread = self.format, key, ()
         count.tokens += len(ids)
         return cached
 
-    async def _in_thread_if_long(self, size: int, render: Callable[..., list[int]], *args: Any) -> list[int]:
+    async def _in_thread_if_long(self, size: int, render: Callable[..., Sequence[int]], *args: Any) -> Sequence[int]:
         if size < self._services.config.thread_bytes:
             return render(*args)
         return await trio.to_thread.run_sync(render, *args, abandon_on_cancel=True)
@@ -213,7 +217,7 @@ class Stages:
     async def admit(self, items: tuple[Item, ...]) -> Rendered:
         """Render what the model reads next: results and user messages."""
         started = self.counters.clock()
-        ids = await self._in_thread_if_long(text_size(items), rendering.render_results, items)
+        ids = await self._in_thread_if_long(text_size(items), self.format.render_results, items)
         seconds = self.counters.clock() - started
         self.counters.incremental("render", items=len(items), tokens=len(ids), seconds=seconds)
         await self.take_time()  # that of their screening, too
