@@ -460,7 +460,9 @@ class Rollout(Lifespan):
         self._history.add(outside)
         self._outside += outside
         if self._history.rendered:
-            self._history.ids.extend((*self._ids_of_turn(sampled), *(ids or ())))
+            with self.stages.counters["render"]:
+                turn = self._ids_of_turn(sampled)
+            self._history.ids.extend((*turn, *(ids or ())))
             if ids is None:  # what hosted tools have found is read by whoever goes on
                 self._history.unread = tuple(item for item in sampled if isinstance(item, FileSearchCall))
         self._turn_open = False

@@ -9,6 +9,7 @@ from attrs import asdict, field, frozen
 
 from ..config import REUSE
 from ..stages.counters import STAGES
+from .child import Spent
 from .play import Played, Way
 from .timeline import Timeline, ToolTimes, TurnTimes
 from .workload import Workload
@@ -57,6 +58,8 @@ class Sample:
     stages: float
     cpu: float
     """Of the server's process."""
+    work: float
+    """Of all stages, by the ledger: also what runs while the client goes on already."""
     bytes_up: int
     bytes_down: int
     tokens_rendered: int
@@ -69,7 +72,7 @@ class Sample:
     tool_runs: Sequence[ToolTimes] = field(repr=False)
 
 
-def sample(cell: Cell, workload: Workload, played: Played, timeline: Timeline, cpu: float) -> Sample:
+def sample(cell: Cell, workload: Workload, played: Played, timeline: Timeline, spent: Spent) -> Sample:
     """What one playing of ``cell`` has brought."""
     reports = [response["engine"] for response in played.responses]
     turns = timeline.turns
@@ -89,7 +92,8 @@ def sample(cell: Cell, workload: Workload, played: Played, timeline: Timeline, c
         **parts,
         rest=timeline.seconds - math.fsum(parts.values()),
         stages=math.fsum(stages.values()),
-        cpu=cpu,
+        cpu=spent.cpu,
+        work=spent.stages,
         bytes_up=played.bytes_up,
         bytes_down=played.bytes_down,
         tokens_rendered=sum(report["tokens_rendered"] for report in reports),
@@ -130,6 +134,7 @@ MEASURES: Final[dict[str, Callable[[Sample], float]]] = {
     "seconds": lambda one: one.seconds,
     **{part: (lambda one, part=part: getattr(one, part)) for part in PARTS},  # type: ignore[misc]
     "stages": lambda one: one.stages,
+    "work": lambda one: one.work,
     "first_token": lambda one: statistics.median(first_tokens(one)),
     "server_cpu": lambda one: one.cpu,
     "bytes_up": lambda one: one.bytes_up,

@@ -1,7 +1,7 @@
 """Processes of an experiment: servers and relays, so that each has a processor's thread and a CPU time of its own.
 
 A child is this module as a program. It is told what to be in JSON, prints ``{"port"}`` when it listens, and then answers each
-line on standard input with ``{"cpu"}``, the seconds of CPU that it has used, until standard input ends: with its parent,
+line on standard input with what it has spent until then, as ``Spent`` has it, until standard input ends: with its parent,
 however that ends.
 """
 
@@ -15,12 +15,30 @@ from functools import partial
 from typing import Any, Final
 
 import trio
-from attrs import define, field
+from attrs import asdict, define, field, frozen
 
 from protocol.codec import encode, parse
 
+from ..ledger import Ledger, Row
+
 END_SECONDS: Final = 5.0
 """A child that has nothing to do ends at once; one that does not end is killed."""
+
+
+SETTLE_SECONDS: Final = 0.05
+"""After its end a Response is billed and stored; what that cost is known then."""
+
+
+@frozen
+class Spent:
+    """What a child has spent. Seconds."""
+
+    cpu: float
+    stages: float = 0.0
+    """What the ledger says of all stages: of those, too, that ran when the Response had been told to have ended."""
+
+    def __sub__(self, before: "Spent") -> "Spent":
+        return Spent(self.cpu - before.cpu, self.stages - before.stages)
 
 
 class ChildFailed(Exception):
@@ -58,15 +76,15 @@ class Child:
             raise
         return child
 
-    async def cpu(self) -> float:
-        """Seconds of CPU that it has used. Raises ``ChildFailed``; cancelled, it must not be asked again."""
+    async def spent(self) -> Spent:
+        """What it has spent. Raises ``ChildFailed``; cancelled, it must not be asked again."""
         assert self._process.stdin is not None
         async with self._lock:
             try:
                 await self._process.stdin.send_all(b"\n")
             except trio.BrokenResourceError:
                 raise ChildFailed(f"a process of the experiment has ended: {self._process.poll()}") from None
-            return float((await self._line())["cpu"])
+            return Spent(**await self._line())
 
     async def aclose(self) -> None:
         """End it, by force if it takes long; also when it is cancelled."""
@@ -111,11 +129,24 @@ async def serve(models: dict[str, dict[str, Any]], no_reuse: list[str]) -> None:
     try:
         loaded = {name: TrajectoryModel.load(model["file"], model["tokens_per_second"], name) for name, model in models.items()}
         config = Config(continuation="create", reuse=REUSE - set(no_reuse))
-        services = Services(models=loaded, config=config, ledger=database, store=database)
+        ledger = _Tally(database)
+        services = Services(models=loaded, config=config, ledger=ledger, store=database)
         async with listening(Server(services)) as port:
-            await _answer(port)
+            await _answer(port, lambda: ledger.seconds)
     finally:
         database.close()
+
+
+@define(eq=False)
+class _Tally:
+    """A ledger that adds up what the stages took."""
+
+    _ledger: Ledger
+    seconds: float = 0.0
+
+    async def write(self, row: Row) -> None:
+        self.seconds += sum(stage["seconds"] for stage in parse(row.stages).values())
+        await self._ledger.write(row)
 
 
 async def delay(port: int, one_way: float) -> None:
@@ -130,13 +161,14 @@ async def delay(port: int, one_way: float) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def _answer(port: int) -> None:
-    """Say ``port``, then answer each line with the CPU time, until standard input ends."""
+async def _answer(port: int, stages: Callable[[], float] = float) -> None:
+    """Say ``port``, then answer each line with what was spent, until standard input ends."""
     _say({"port": port})
     async with trio.lowlevel.FdStream(os.dup(sys.stdin.fileno())) as lines:
         async for some in lines:
             for _ in range(some.count(b"\n")):
-                _say({"cpu": time.process_time()})
+                await trio.sleep(SETTLE_SECONDS)
+                _say(asdict(Spent(time.process_time(), stages())))
 
 
 def _say(told: dict[str, Any]) -> None:

@@ -150,11 +150,11 @@ class _Stage:
         url = await host.url(cell.rtt)
         async with open_play(url, cell.shape, store=STORES[cell.shape]) as play:
             await play(Player(WARM_UP.rollout, real_time=True), _model(WARM_UP, cell.tokens_per_second))
-            before = await host.server.cpu()
+            before = await host.server.spent()
             timeline = Timeline([turn.items for turn in workload.turns])
             player = Player(workload.rollout, real_time=True, watcher=timeline)
             played = await play(player, _model(workload, cell.tokens_per_second))
-            spent = await host.server.cpu() - before
+            spent = await host.server.spent() - before
         status = played.responses[-1]["status"]
         if status != "completed" or len(timeline.turns) != len(workload.turns):
             turns = f"{len(timeline.turns)} of {len(workload.turns)} turns"

@@ -286,13 +286,13 @@ async def test_a_server_that_dies_is_told() -> None:
     child = await Child.start("relay", port=1, one_way=0.0)
     child._process.kill()
     with pytest.raises(ChildFailed):
-        await child.cpu()
+        await child.spent()
     await child.aclose()
 
 
 async def test_a_child_ends_with_its_parent() -> None:
     child = await Child.start("relay", port=1, one_way=0.0)
-    assert await child.cpu() > 0
+    assert (await child.spent()).cpu > 0
     await child.aclose()
     assert child._process.returncode == 0
 
