@@ -6,14 +6,15 @@ epoll wakes for those at once. Python has them since 3.13; before that the C lib
 """
 
 import ctypes
+import math
 import os
 import sys
 import time
 from functools import cache
-from typing import Final
+from typing import Final, Protocol
 
 import trio
-from attrs import define
+from attrs import define, field
 
 SOONEST: Final = 1e-6
 """Seconds. A timer of none would be one that never rings."""
@@ -46,46 +47,73 @@ def _is_real() -> bool:
     return 59.0 < clock.deadline_to_sleep_time(clock.current_time() + 60.0) <= 60.0
 
 
-@define(eq=False)
-class Alarm:
-    """One timer, that one task waits for. ``due`` is when it rings: trio's time, infinite for never."""
+class Alarm(Protocol):
+    """A timer that one task waits for."""
 
     due: float
-    _file: int
-    _library: ctypes.CDLL
-
-    @classmethod
-    def create(cls) -> "Alarm | None":
-        """One that is not set; None where there are none, or where trio's time is not the system's.
-
-        Raises ``OSError`` if the process has no file descriptor left.
-        """
-        library = _library()
-        if library is None or not _is_real():
-            return None
-        file = library.timerfd_create(time.CLOCK_MONOTONIC, _FLAGS)
-        if file < 0:
-            raise OSError(ctypes.get_errno(), "timerfd_create")
-        return cls(float("inf"), file, library)
+    """When it rings: trio's time, infinite for never."""
 
     def set(self, due: float) -> None:
         """Let it ring at ``due``, and not when it was to ring before."""
+        ...
+
+    async def rings(self) -> None:
+        """Wait until it does; it is then not set any more. Cancellation leaves it as it is."""
+        ...
+
+    def close(self) -> None:
+        """Give it back; nobody may wait for it."""
+        ...
+
+
+def open_alarm() -> Alarm:
+    """One that is not set: the system's, or trio's where there are none, or none left, or time is virtual."""
+    library = _library()
+    if library is not None and _is_real():
+        file = library.timerfd_create(time.CLOCK_MONOTONIC, _FLAGS)
+        if file >= 0:
+            return _SystemAlarm(file, library)
+    return _TrioAlarm()
+
+
+@define(eq=False)
+class _SystemAlarm:
+    _file: int
+    _library: ctypes.CDLL
+    due: float = math.inf
+
+    def set(self, due: float) -> None:
         self.due = due
-        wait = 0.0 if due == float("inf") else max(due - trio.current_time(), SOONEST)
+        wait = 0.0 if due == math.inf else max(due - trio.current_time(), SOONEST)
         interval = _Interval(0, 0, int(wait), int(wait % 1 * 1e9))
         self._library.timerfd_settime(self._file, 0, ctypes.byref(interval), None)
 
     async def rings(self) -> None:
-        """Wait until it does; it is then not set any more. Cancellation leaves it as it is."""
         while True:
             await trio.lowlevel.wait_readable(self._file)
             try:
                 os.read(self._file, 8)
             except BlockingIOError:
                 continue  # it was set anew in between
-            self.due = float("inf")
+            self.due = math.inf
             return
 
     def close(self) -> None:
-        """Give it back; nobody may wait for it."""
         os.close(self._file)
+
+
+@define(eq=False)
+class _TrioAlarm:
+    due: float = math.inf
+    _sleep: trio.CancelScope = field(factory=trio.CancelScope)
+
+    def set(self, due: float) -> None:
+        self.due = self._sleep.deadline = due
+
+    async def rings(self) -> None:
+        with trio.CancelScope(deadline=self.due) as self._sleep:
+            await trio.sleep_forever()
+        self.due = math.inf
+
+    def close(self) -> None:
+        pass

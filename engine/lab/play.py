@@ -17,6 +17,7 @@ from protocol.items import OUTPUT_TYPE_OF
 
 from ..chains import Wire, open_wire, run_chain
 from ..client import Client, Rollout, background, connect
+from ..models.pacemaker import sleep_until
 from ..trajectories import AssistantRecord, ToolRecord, UserRecord
 from ..trajectories import Rollout as Recording
 
@@ -185,7 +186,7 @@ class Player:
             return output_for(call, "the recording has no such call", failed=True)
         began = trio.current_time()
         if self._real_time and record.seconds:
-            await trio.sleep(record.seconds)
+            await sleep_until(began + record.seconds)
         self.watcher.tool(call["call_id"], began, trio.current_time())
         self.watcher.ready()
         return output_for(call, record.output)

@@ -6,8 +6,7 @@ as a burst. The queue is as long as the delay asks for: nothing pushes back on t
 end of a direction travels like a chunk; a connection that breaks breaks both sides at once. Opening a connection takes no
 round trip.
 
-Chunks arrive exactly when they are due on a virtual clock, and up to a millisecond later on a real one: trio's timer has that
-grain.
+Chunks arrive exactly when they are due on a virtual clock, and a tenth of a millisecond later on a real one.
 """
 
 from collections import deque
@@ -16,6 +15,8 @@ from typing import Final
 
 import trio
 from attrs import define, field, frozen
+
+from ..models.pacemaker import sleep_until
 
 CHUNK_BYTES: Final = 256 * 1024
 """Read at once: what a fast sender has written meanwhile."""
@@ -83,7 +84,7 @@ class _Way:
             while True:
                 while not self._queue:
                     await self._more.park()
-                await trio.sleep_until(self._queue[0][0])
+                await sleep_until(self._queue[0][0])
                 due, ends = self._due()
                 if due:
                     await self._sink.send_all(due)

@@ -2,17 +2,18 @@
 
 A timer of trio is a cancel scope that ends with an exception; with one for each token they are a third of what a paced token
 costs, and where many streams share a processor, that makes all of them late. So those who wait stand in a heap, and one task of
-trio's, started with the first of them, sleeps until the earliest is due and wakes all that are due by then.
+trio's, started with the first of them, waits for an alarm that is set for the earliest, and wakes all that are due by then.
 """
 
 import heapq
-import math
 from collections.abc import Callable
 from itertools import count
 from typing import Final
 
 import trio
 from attrs import define, field
+
+from ..alarm import Alarm, open_alarm
 
 
 @define(eq=False)
@@ -27,21 +28,24 @@ class _Pacemaker:
     _heap: list[tuple[float, int, _Waiting]] = field(factory=list)
     """By time, then in the order in which they came."""
     _numbers: "count[int]" = field(factory=count)
-    _sleep: trio.CancelScope = field(factory=trio.CancelScope)
+    _alarm: Alarm = field(factory=open_alarm)
 
     async def run(self) -> None:
         """Wake who is due, until the run ends."""
-        while True:
-            due = self._heap[0][0] if self._heap else math.inf
-            with trio.CancelScope(deadline=due) as self._sleep:
-                await trio.sleep_forever()
-            self._wake(trio.current_time())
+        try:
+            while True:
+                await self._alarm.rings()
+                self._wake(trio.current_time())
+                if self._heap:
+                    self._alarm.set(self._heap[0][0])
+        finally:
+            self._alarm.close()
 
     async def wait(self, due: float) -> None:
         waiting = _Waiting(trio.lowlevel.current_task())
         heapq.heappush(self._heap, (due, next(self._numbers), waiting))
-        if due < self._sleep.deadline:
-            self._sleep.deadline = due
+        if due < self._alarm.due:
+            self._alarm.set(due)
 
         def abort(_: Callable[[], object]) -> trio.lowlevel.Abort:
             waiting.task = None
