@@ -68,7 +68,8 @@ class WorkloadTable:
 class Experiment:
     """All that one needs to measure it again."""
 
-    title: str = "Comparison of the shapes"
+    title: str = ""
+    """Of the page with its results; one that says what was done if it is empty."""
     seed: int = 0
     compare: Compare = Compare()
     simulate: Simulate | None = None

@@ -79,7 +79,7 @@ def heat_maps(outcomes: Sequence[Outcome]) -> Iterator[Chart]:
     for number, (names, group) in enumerate(groupby(sorted(outcomes, key=rest), rest), 1):
         own = list(group)
         for shade in SHADES:
-            if len({shade.value(one) for one in own}) > 1:
+            if len({f"{shade.value(one):{shade.form}}" for one in own}) > 1:  # differences that nobody can read are none
                 with mpl.rc_context(STYLE):
                     yield _map(f"{number}-{shade.name}", ", ".join(names[1:]), own, across, down, shade)
 

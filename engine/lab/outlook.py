@@ -84,7 +84,7 @@ def _value(place: Scenario, axis: str) -> str:
 
 def page(simulated: Simulated) -> str:
     """One page of HTML that needs nothing beside it. Needs matplotlib."""
-    title = escape(str(simulated.experiment.get("title", "Simulation")))
+    title = escape(str(simulated.experiment.get("title") or "Simulation of the shapes"))
     sections = "".join(_sections(simulated))
     experiment = escape(json.dumps(simulated.experiment, indent=1, ensure_ascii=False))
     costs = escape(json.dumps(simulated.costs.as_json(), indent=1))

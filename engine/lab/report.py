@@ -29,7 +29,7 @@ def page(results: Results) -> str:
     """The page. Needs matplotlib."""
     from .figures import charts
 
-    title = escape(str(results.experiment.get("title", "Comparison")))
+    title = escape(str(results.experiment.get("title") or "Comparison of the shapes"))
     drawn = list(charts(results))
     sections: list[str] = []
     for workload in results.workloads:

@@ -32,7 +32,11 @@ from engine.lab.slots import Policy, Slots
 from engine.lab.workload import Spread, Synthetic, Workload
 from engine.testing.profile import examples
 
+from .browser import needs_chromium, opened, share_of
+
 FREE = Costs()
+LIGHTEST, DARKEST, ENOUGH = "#ffffe5", "#662506", 5
+"""The ends of the maps' scale, and how much of the page each of them fills at least, in thousandths."""
 TINY = Workload(
     "tiny",
     Synthetic(calls=4, instructions_tokens=40, tools=1, output_tokens=Spread(value=30)).rollout(Spread(value=0.5), 1),
@@ -242,6 +246,24 @@ def test_the_table_and_the_pictures(tmp_path: Path) -> None:
     names = {path.stem for path in (tmp_path / "png").iterdir()}
     assert names == {path.stem for path in (tmp_path / "svg").iterdir()} >= {"1-slowdown", "1-state"}
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (tmp_path / "png").iterdir())
+
+
+def test_a_map_whose_fields_all_read_the_same_is_not_drawn(tmp_path: Path) -> None:
+    done = run(
+        *SMALL, "--users", 1, "--slots", "0,1,2", "--shapes", "append", "--html", tmp_path / "page.html"
+    )  # one user needs one slot
+    assert done.exit_code == 0, done.output
+    assert "<figure" not in (tmp_path / "page.html").read_text()
+
+
+@needs_chromium
+def test_a_browser_opens_the_page_without_a_complaint_and_shows_its_maps(tmp_path: Path) -> None:
+    done = run(*SMALL, "--users", "1,4", "--slots", "1,2", "--shapes", "append", "--html", tmp_path / "page.html")
+    assert done.exit_code == 0, done.output
+    complaints, picture = opened((tmp_path / "page.html").read_text(encoding="utf-8"), tmp_path)
+    assert complaints == ""
+    assert share_of(LIGHTEST, picture, tmp_path) > ENOUGH
+    assert share_of(DARKEST, picture, tmp_path) > ENOUGH
 
 
 @pytest.mark.parametrize(
