@@ -153,7 +153,7 @@ async def test_it_goes_on_when_the_other_server_has_been_started_again() -> None
 
 async def until_stopped(listeners: Any, seed: int, *, task_status: trio.TaskStatus[trio.Event]) -> None:
     stopped = trio.Event()
-    async with served(ScriptedModel(), listeners=listeners, seed=seed):
+    async with served(ScriptedModel(), listeners=listeners, seed=seed, close_seconds=0.1):
         task_status.started(stopped)
         await stopped.wait()
 

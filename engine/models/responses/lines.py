@@ -5,10 +5,10 @@ is to be stored on another server that nobody asked to be stored, so each turn s
 is found out by asking for the upgrade, and again some time after that was refused.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from ssl import SSLContext
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import httpx2
 import trio
@@ -97,7 +97,7 @@ class HttpLine:
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
         self._answer: httpx2.Response | None = None
-        self._events: AsyncGenerator[Any, None] | None = None
+        self._events: AsyncIterator[Any] | None = None
         self._ended = False
 
     async def ask(self, body: Frame) -> None:
@@ -113,7 +113,7 @@ class HttpLine:
         except httpx2.HTTPError as error:
             raise self._lost(error) from error
         if not answer.headers.get("content-type", "").startswith("application/json"):
-            self._events = cast(Any, aiter(httpx2.EventSource(answer, max_event_size=MAX_MESSAGE_CHARS)))
+            self._events = aiter(httpx2.EventSource(answer, max_event_size=MAX_MESSAGE_CHARS))
 
     async def receive(self) -> Frame:
         assert self._answer is not None
@@ -141,13 +141,13 @@ class HttpLine:
             if answer is not None:
                 await answer.aclose()
 
-    async def _leave(self, events: AsyncGenerator[Any, None]) -> None:
-        """Read what follows the end of a Response, so that its connection serves the next one, too."""
-        if self._ended:
-            with trio.move_on_after(DRAIN_SECONDS), suppress(httpx2.HTTPError):
-                async for _ in events:
-                    pass
-        await events.aclose()
+    async def _leave(self, events: AsyncIterator[Any]) -> None:
+        """Read what follows the end of a Response, so that its connection serves the next one, too. Before the end there is
+        no time for that: the read is cut, which ends the generators that httpx2 has inside each other, where closing the
+        outermost would leave the others to the garbage collector."""
+        with trio.move_on_after(DRAIN_SECONDS if self._ended else 0), suppress(httpx2.HTTPError):
+            async for _ in events:
+                pass
 
     def _lost(self, error: Exception) -> ModelError:
         return Passing(f"the model's server {self._http.base_url} is not there: {error!r}")
