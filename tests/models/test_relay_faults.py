@@ -118,10 +118,12 @@ async def test_a_refusal_is_told(script: list[Any], code: str, attempts: int, up
         ([*message("half")[:2], ended("failed", error={"code": "model_melted", "message": "it is hot"})], "it is hot"),
         ([*message("half")[:2], {"type": "response.output_text.delta", "output_index": 0, "delta": 7}], "can't be read"),
         ([*message("half"), item_done({"type": "computer_call", "call_id": "c", "id": "cu_1"}, 1)], "a computer_call"),
+        ([*message("half")[:2], "{nonsense"], "can't be read"),
+        ([*message("half")[:2], '{"type": "x.delta", "output_index": 0, "delta": "\\udfb9"}', "[]"], "can't be read"),
         ([*message("half")[:2], item_done({"type": "message", "content": "whole"})], "not what its deltas say"),
         ([*message("half")[:2], ended("incomplete", incomplete_details={"reason": "steered"})], "steered"),
     ],
-    ids=["drop", "error", "failed", "nonsense", "not carried", "two ways", "ended"],
+    ids=["drop", "error", "failed", "nonsense", "no json", "no object", "not carried", "two ways", "ended"],
 )
 @pytest.mark.parametrize("upgrade", [101, 426])
 async def test_what_breaks_in_the_midst_fails_the_response_and_is_not_tried_again(
@@ -145,6 +147,16 @@ async def test_who_cancels_lets_go_of_the_other_server(upgrade: int) -> None:
         await socket.send({"type": "response.cancel"})
         assert (await socket.until_end())[-1]["response"]["status"] == "cancelled"
         await eventually(lambda: upstream.dropped == 1)
+
+
+@pytest.mark.parametrize("upgrade", [101, 426])
+async def test_a_character_that_was_cut_is_put_together(upgrade: int) -> None:
+    added, _, done = message("\U0001f3b9\u2028!")
+    begun = '{"type": "response.output_text.delta", "output_index": 0, "delta": '
+    halves = [begun + half + "}" for half in (r'"\ud83c"', r'"\udfb9"')]
+    async with fake_responses([added, *halves, done, ended()], upgrade=upgrade) as upstream, relay_to(upstream.url) as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert response["output"][0]["content"][0]["text"] == "\U0001f3b9\u2028!"
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])

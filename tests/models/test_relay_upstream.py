@@ -92,11 +92,6 @@ async def until_cancelled(*, task_status: trio.TaskStatus[str]) -> None:
         await trio.sleep_forever()
 
 
-async def cancel(scope: trio.CancelScope) -> None:
-    await trio.lowlevel.checkpoint()
-    scope.cancel()
-
-
 @pytest.mark.parametrize("websocket", [True, False], ids=["websocket", "http"])
 async def test_a_cancelled_response_is_dropped_by_the_other_server_too(websocket: bool) -> None:
     async with served(websocket=websocket) as (url, upstream), relay_to(url) as here:
@@ -159,19 +154,20 @@ async def until_stopped(listeners: Any, seed: int, *, task_status: trio.TaskStat
 
 
 async def test_a_server_that_stops_while_it_samples_fails_the_response_with_the_reason() -> None:
-    async with trio.open_nursery() as nursery, trio.open_nursery() as life:
+    async with trio.open_nursery() as life:
         url = await life.start(until_cancelled)
-        async with relay_to(url) as here:
-            socket = await here.connect()
-            steps = asking([{"say": "first"}, CALL, {"say": {"tokens": 100_000}}], pace=1000)
-            await socket.send(create(model="relay", input=steps, tools=TOOLS))
-            frames = await socket.until("response.done")
-            await socket.send(append(result(calls_in(frames)[0])))
-            frames += await socket.until("response.output_text.delta")
-            nursery.start_soon(cancel, life.cancel_scope)
-            frames += await socket.until_end()
-        check(frames, append_shape=True)
-        response = frames[-1]["response"]
-        assert response["status"] == "failed"
-        assert "server_shutdown" in response["error"]["message"]
-        assert [item["type"] for item in response["output"]] == ["message", "function_call", "message"]
+        with trio.CancelScope(shield=True):
+            async with relay_to(url) as here:
+                socket = await here.connect()
+                steps = asking([{"say": "first"}, CALL, {"say": {"tokens": 100_000}}], pace=1000)
+                await socket.send(create(model="relay", input=steps, tools=TOOLS))
+                frames = await socket.until("response.done")
+                await socket.send(append(result(calls_in(frames)[0])))
+                frames += await socket.until("response.output_text.delta")
+                life.cancel_scope.cancel()
+                frames += await socket.until_end()
+    check(frames, append_shape=True)
+    response = frames[-1]["response"]
+    assert response["status"] == "failed"
+    assert "server_shutdown" in response["error"]["message"]
+    assert [item["type"] for item in response["output"]] == ["message", "function_call", "message"]

@@ -5,6 +5,7 @@ is to be stored on another server that nobody asked to be stored, so each turn s
 is found out by asking for the upgrade, and again some time after that was refused.
 """
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from ssl import SSLContext
@@ -198,10 +199,21 @@ def _frame(text: str | bytes) -> Frame:
     try:
         frame = parse(text)
     except ProtocolError as error:
-        raise unreadable(error.message) from None
+        frame = _cut(text)
+        if frame is None:
+            raise unreadable(error.message) from None
     if not isinstance(frame, Mapping):
         raise unreadable(frame)
     return frame
+
+
+def _cut(text: str | bytes) -> Any:
+    """A delta with half of a surrogate pair: some servers cut a text anywhere, in UTF-16. ``Reading`` puts it together."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return frame if isinstance(frame, dict) and str(frame.get("type")).endswith(".delta") else None
 
 
 def _refusal(answer: httpx2.Response, text: str) -> ModelError:
