@@ -84,6 +84,8 @@ class FakeResponses:
 
     scripts: list[Iterable[Step]]
     upgrade: int = 101
+    streams: bool = True
+    """Whether a ``POST`` is answered by events; else a script has one frame, of whose ``response`` the answer is made."""
     url: str = ""
     asked: list[dict[str, Any]] = field(factory=list)
     connections: int = 0
@@ -150,12 +152,17 @@ class FakeResponses:
 
         async def send(frame: Frame | str) -> None:
             nonlocal begun
-            if not begun and isinstance(frame, Mapping) and frame["type"] == "error":
+            if isinstance(frame, Mapping) and frame["type"] == "error" and not begun:
                 body = encode(frame)
                 answer = b"HTTP/1.1 %d No\r\nretry-after: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 later = str(frame.get("headers", {}).get("retry-after", "")).encode()
                 await stream.send_all(answer % (frame["status"], later, len(body), body))
                 raise Dropped
+            if isinstance(frame, Mapping) and not self.streams:
+                body = encode(frame["response"])
+                head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                await stream.send_all(head % (len(body), body))
+                return
             if not begun:
                 begun = True
                 await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
@@ -194,9 +201,9 @@ def _json(frame: Frame | str) -> str:
 
 
 @asynccontextmanager
-async def fake_responses(*scripts: Iterable[Step], upgrade: int = 101) -> AsyncIterator[FakeResponses]:
+async def fake_responses(*scripts: Iterable[Step], upgrade: int = 101, streams: bool = True) -> AsyncIterator[FakeResponses]:
     """The server, on a free port of the loopback, while the context lasts."""
-    fake = FakeResponses(list(scripts), upgrade)
+    fake = FakeResponses(list(scripts), upgrade, streams)
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         fake.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/v1"

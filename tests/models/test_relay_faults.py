@@ -76,6 +76,16 @@ async def test_a_server_without_websockets_is_asked_over_http_and_not_for_websoc
             assert not any("previous_response_id" in body for body in upstream.asked)
 
 
+async def test_a_server_that_does_not_stream_is_relayed_too() -> None:
+    turns = [ended(output=[frame["item"] for frame in one if "done" in frame["type"]]) for one in (CALL[:-1], ANSWER[:-1])]
+    nonsense = {"type": "nothing", "response": {"status": "in_progress"}}
+    scripts = [[turns[0]], [turns[1]], [nonsense]]
+    async with fake_responses(*scripts, upgrade=404, streams=False) as upstream, relay_to(upstream.url) as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert [item["type"] for item in response["output"]] == ["function_call", "message"]
+        assert "can't be read" in (await play(here, ASK))[-1]["response"]["error"]["message"]
+
+
 async def test_a_busy_upgrade_says_nothing_about_websockets() -> None:
     async with fake_responses(ANSWER, ANSWER, upgrade=503) as upstream, relay_to(upstream.url) as here:
         for _ in range(2):

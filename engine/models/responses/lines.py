@@ -31,8 +31,6 @@ PASSING_STATUS: Final = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
 """Of a refused upgrade: it says nothing about WebSockets. HTTP is asked this once, and says what is wrong."""
 AGE_SECONDS: Final = 50 * 60.0
 """A connection lives for an hour in this API: one that is older than this does not begin another rollout."""
-
-
 DRAIN_SECONDS: Final = 0.5
 """For ``[DONE]`` and the end of a stream, which follow a Response's end at once."""
 
@@ -120,8 +118,7 @@ class HttpLine:
         assert self._answer is not None
         try:
             if self._events is None:
-                response = _frame(await self._answer.aread())
-                return {"type": f"response.{response.get('status')}", "response": response}
+                return _ended(_frame(await self._answer.aread()))
             while True:
                 event = await anext(self._events)
                 if event.data and event.data != "[DONE]":
@@ -214,6 +211,14 @@ def _cut(text: str | bytes) -> Any:
     except (ValueError, RecursionError):
         return None
     return frame if isinstance(frame, dict) and str(frame.get("type")).endswith(".delta") else None
+
+
+def _ended(response: Frame) -> Frame:
+    """The terminal event of a Response that was not streamed."""
+    kind = f"response.{response.get('status')}"
+    if kind not in ENDS:
+        raise unreadable(response)
+    return {"type": kind, "response": response}
 
 
 def _refusal(answer: httpx2.Response, text: str) -> ModelError:
