@@ -88,6 +88,8 @@ class FakeResponses:
     """Whether a ``POST`` is answered by events; else a script has one frame, of whose ``response`` the answer is made."""
     url: str = ""
     asked: list[dict[str, Any]] = field(factory=list)
+    heads: list[str] = field(factory=list)
+    """Of the requests."""
     connections: int = 0
     upgrades: int = 0
     dropped: int = 0
@@ -103,6 +105,7 @@ class FakeResponses:
                 if not received:
                     return
                 data += received
+            self.heads.append(data.partition(b"\r\n\r\n")[0].decode("latin-1"))
             if b"upgrade: websocket" in data.lower():
                 await self._upgraded(stream, data)
             else:

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import trio
 
+from engine.models import load_model
+from engine.models.base import ModelError
 from engine.models.responses import RelayModel, sampler
-from engine.testing import HANG, append, calls_in, create, eventually, result, user
+from engine.testing import HANG, append, calls_in, create, direct_server, eventually, result, user
 from engine.testing.fake_responses import DROP, ended, error, fake_responses, function_call, item_done, message
 
 from .relay_support import FAST, PARKED_OR_ENDED, TOOLS, play, relay_to
@@ -254,3 +256,40 @@ async def test_the_only_model_there_is_found_and_checked() -> None:
             with trio.fail_after(10):
                 async with relay.running():
                     assert await relay.check() == f"the-only-one {how}"
+
+
+def test_it_is_named_on_the_command_line() -> None:
+    assert load_model("responses:http://127.0.0.1:1/v1#some/model").name == "some/model"
+    assert load_model("mine=responses:http://127.0.0.1:1/v1#some/model").name == "mine"
+    assert load_model("responses:http://127.0.0.1:1/v1").name == "responses"
+    with pytest.raises(ValueError, match="responses needs an address"):
+        load_model("responses:")
+
+
+@pytest.mark.parametrize("upgrade", [101, 426])
+async def test_the_key_of_the_environment_is_sent(upgrade: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOSTENUTO_UPSTREAM_KEY", "sk-elsewhere")
+    async with fake_responses(ANSWER, upgrade=upgrade) as upstream:
+        relay = load_model(f"relay=responses:{upstream.url}#any")
+        assert isinstance(relay, RelayModel)
+        async with relay.running(), direct_server(models=[relay]) as here:
+            assert (await play(here, ASK))[-1]["response"]["status"] == "completed"
+        assert all("bearer sk-elsewhere" in head.lower() for head in upstream.heads)
+        assert "sk-elsewhere" not in repr(relay)
+
+
+async def test_what_goes_wrong_while_it_runs_comes_out_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with RelayModel.at("http://127.0.0.1:1/v1").running():
+            raise ZeroDivisionError
+
+
+async def test_a_server_that_is_not_there_is_told() -> None:
+    async with relay_to("http://127.0.0.1:1/v1") as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert response["status"] == "failed"
+        assert "http://127.0.0.1:1/v1 is not there" in response["error"]["message"]
+    relay = RelayModel.at("http://127.0.0.1:1/v1", model="any")
+    async with relay.running():
+        with pytest.raises(ModelError, match="is not there"):
+            await relay.check()

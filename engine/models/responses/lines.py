@@ -31,6 +31,8 @@ PASSING_STATUS: Final = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
 """Of a refused upgrade: it says nothing about WebSockets. HTTP is asked this once, and says what is wrong."""
 AGE_SECONDS: Final = 50 * 60.0
 """A connection lives for an hour in this API: one that is older than this does not begin another rollout."""
+IDLE: Final = 64
+"""Connections that wait for another rollout: one takes some 0.1 s to open, which a burst may pay again."""
 DRAIN_SECONDS: Final = 0.5
 """For ``[DONE]`` and the end of a stream, which follow a Response's end at once."""
 
@@ -181,7 +183,7 @@ class Lines:
 
     def give_back(self, line: Line) -> bool:
         """Keep a connection, on which nothing is going on, for another rollout; false if it is to be dropped."""
-        if isinstance(line, SocketLine) and line.fresh:
+        if isinstance(line, SocketLine) and line.fresh and len(self._idle) < IDLE:
             self._idle.append(line)
             return True
         return False
