@@ -105,9 +105,7 @@ def interleaved(count: int, ours: Callable[[], float], theirs: Callable[[], floa
     return pairs[1:]
 
 
-def against(
-    name: str, what: str, pairs: Sequence[Pair], *, target: float | None, scale: float, unit: str, **more: Any
-) -> Row:
+def against(name: str, what: str, pairs: Sequence[Pair], *, target: float | None, scale: float, unit: str, **more: Any) -> Row:
     """The row of ours against theirs: the median of the pairs' ratios. ``scale`` and ``unit`` are for showing the sides."""
     ratios = [ours / theirs for ours, theirs in pairs]
     detail = _sides(pairs, scale, unit) | more
