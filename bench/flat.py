@@ -1,7 +1,7 @@
 """``flat``: late turns of long rollouts against early ones, in each shape: does a turn cost what is new, or what has been?
 
-From when the tool's output is sent to when the first delta has come, seen by the client. The model costs nothing, so that this is
-the engine's own time, and loopback's. Rollouts of the shapes are interleaved; of each, late turns are set against its own
+From when the tool's output is sent to when the first delta has come, seen by the client. The model costs nothing, so that this
+is the engine's own time, and loopback's. Rollouts of the shapes are interleaved; of each, late turns are set against its own
 early ones.
 """
 
@@ -17,10 +17,10 @@ from .report import Pair, Row, Sizes, against
 from .resume import DELTA, DONE, history
 from .turns import MODEL
 
-TURNS: Final = 160
 EARLY: Final = range(3, 8)
-LATE: Final = range(148, 153)
-"""Turns that are set against each other, the first ones having warmed up."""
+"""Turns that late ones are set against, the first ones having warmed up."""
+AFTER_LATE: Final = 7
+"""Turns that still follow the late ones, which are as many as the early ones."""
 
 OUTPUT: Final = " the loop goes on with the same tokens in order" * 40
 """A tool's output of 400 tokens. Each begins with the number of its turn."""
@@ -125,19 +125,21 @@ TARGETS: Final = {"append": 1.1}
 def flat(sizes: Sizes) -> Iterator[Row]:
     """Each shape's late turns against its early ones."""
     pairs: dict[str, list[Pair]] = {shape: [] for shape in SHAPES}
+    end = sizes.turns - AFTER_LATE
+    late = range(end - len(EARLY), end)
     with ServerProcess("engine") as server:
         for number in range(sizes.rollouts + 1):
             for shape, begin in SHAPES.items():
                 if shape != "http, full history" or number % HTTP_FULL_SHARE <= 1:
-                    pairs[shape].append(_play(begin(server)))
+                    pairs[shape].append(_play(begin(server), late))
     for shape, measured in pairs.items():
-        what = f"{shape}: output to first delta, turns {LATE[0]} to {LATE[-1]} : turns {EARLY[0]} to {EARLY[-1]}"
+        what = f"{shape}: output to first delta, turns {late[0]} to {late[-1]} : turns {EARLY[0]} to {EARLY[-1]}"
         yield against("flat", what, measured[1:], target=TARGETS.get(shape), scale=1e6, unit="µs")
 
 
-def _play(rollout: Long) -> Pair:
-    seconds = [rollout.turn(number) for number in range(TURNS)]
-    return median(seconds[turn] for turn in LATE), median(seconds[turn] for turn in EARLY)
+def _play(rollout: Long, late: range) -> Pair:
+    seconds = [rollout.turn(number) for number in range(late.stop + AFTER_LATE)]
+    return median(seconds[turn] for turn in late), median(seconds[turn] for turn in EARLY)
 
 
 def _until_delta(client: Client, payload: bytes) -> float:

@@ -1,4 +1,4 @@
-"""``pacing``: many Responses at a pace, and how late their tokens are, against a loop with a timer for each; and one at full speed.
+"""``pacing``: many Responses at a pace, and how late their tokens are, against a loop with a timer for each; and one in haste.
 
 Lateness is from when a token is due to when the client has read it. When sampling began each stream says itself, in its first
 token, by a clock that all processes share.
@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from .client import Client
 from .process import ServerProcess
 from .report import Row, Sizes, against, interleaved, quartiles
 

@@ -28,10 +28,14 @@ class Sizes:
     """How long a paced stream lasts."""
     rollouts: int = 30
     """Long rollouts of each shape, of which turns are compared."""
+    turns: int = 160
+    """Of each."""
     simulated: int = 1_000
     """Rollouts that are simulated."""
     repetitions: int = 5
     """Of each cell of ``compare``."""
+    calls: int = 24
+    """Of the rollouts that it plays; the long one has more."""
 
 
 FULL: Final = Sizes()
@@ -55,8 +59,10 @@ TINY: Final = Sizes(
     conversations=1,
     pace_seconds=0.02,
     rollouts=1,
+    turns=16,
     simulated=2,
     repetitions=1,
+    calls=2,
 )
 """Shows that it runs; its figures mean nothing."""
 

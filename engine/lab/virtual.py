@@ -4,9 +4,10 @@ trio turns the tasks of a tick about by chance, so that nobody relies on their o
 same instant then get it in one order today and in another one tomorrow. For tests under Hypothesis trio has a switch and a
 source of chance that can be seeded; both are private, and a simulation needs them, too.
 
-A simulation is timers, mostly. trio's are cancel scopes, each of which ends with an exception: that is most of what a sleep costs.
-So the clock of a simulation, which is asked whenever all tasks wait, keeps the times of those that ``sleep_until`` itself, and
-wakes them. It jumps one step of the loop sooner than ``trio.testing.MockClock`` does, and looks at no processor's clock.
+A simulation is timers, mostly. trio's are cancel scopes, each of which ends with an exception: that is most of what a sleep
+costs. So the clock of a simulation, which is asked whenever all tasks wait, knows when those that sleep by ``sleep_until`` want
+to go on, and wakes them itself. It jumps one step of the loop sooner than ``trio.testing.MockClock`` does, and reads no other
+clock.
 """
 
 import gc
