@@ -1,14 +1,13 @@
 """``flat``: late turns of long rollouts against early ones, in each shape: does a turn cost what is new, or what has been?
 
 From when the tool's output is sent to when the first delta has come, seen by the client. The model costs nothing, so that this
-is the engine's own time, and loopback's. Rollouts of the shapes are interleaved; of each, late turns are set against its own
-early ones.
+is the engine's own time, and loopback's. An old rollout and a young one of the same shape take turns, so that what disturbs the
+one disturbs the other.
 """
 
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from statistics import median
 from typing import Any, Final, Protocol
 
 from .client import PATH, TERMINAL, Client
@@ -18,9 +17,7 @@ from .resume import DELTA, DONE, history
 from .turns import MODEL
 
 EARLY: Final = range(3, 8)
-"""Turns that late ones are set against, the first ones having warmed up."""
-AFTER_LATE: Final = 7
-"""Turns that still follow the late ones, which are as many as the early ones."""
+"""Turns that the last ones, as many, are set against."""
 
 OUTPUT: Final = " the loop goes on with the same tokens in order" * 40
 """A tool's output of 400 tokens. Each begins with the number of its turn."""
@@ -125,21 +122,23 @@ TARGETS: Final = {"append": 1.1}
 def flat(sizes: Sizes) -> Iterator[Row]:
     """Each shape's late turns against its early ones."""
     pairs: dict[str, list[Pair]] = {shape: [] for shape in SHAPES}
-    end = sizes.turns - AFTER_LATE
-    late = range(end - len(EARLY), end)
+    late = range(sizes.turns - len(EARLY), sizes.turns)
     with ServerProcess("engine") as server:
-        for number in range(sizes.rollouts + 1):
+        for number in range(sizes.rollouts):
             for shape, begin in SHAPES.items():
-                if shape != "http, full history" or number % HTTP_FULL_SHARE <= 1:
-                    pairs[shape].append(_play(begin(server), late))
+                if shape != "http, full history" or number % HTTP_FULL_SHARE == 0:
+                    pairs[shape] += _play(begin(server), begin(server), late)
     for shape, measured in pairs.items():
         what = f"{shape}: output to first delta, turns {late[0]} to {late[-1]} : turns {EARLY[0]} to {EARLY[-1]}"
-        yield against("flat", what, measured[1:], target=TARGETS.get(shape), scale=1e6, unit="µs")
+        yield against("flat", what, measured, target=TARGETS.get(shape), scale=1e6, unit="µs")
 
 
-def _play(rollout: Long, late: range) -> Pair:
-    seconds = [rollout.turn(number) for number in range(late.stop + AFTER_LATE)]
-    return median(seconds[turn] for turn in late), median(seconds[turn] for turn in EARLY)
+def _play(old: Long, young: Long, late: range) -> list[Pair]:
+    for number in range(late.start):
+        old.turn(number)
+    for number in range(EARLY.start):
+        young.turn(number)
+    return [(old.turn(number), young.turn(other)) for number, other in zip(late, EARLY, strict=True)]
 
 
 def _until_delta(client: Client, payload: bytes) -> float:

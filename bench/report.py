@@ -28,8 +28,8 @@ class Sizes:
     """How long a paced stream lasts."""
     rollouts: int = 30
     """Long rollouts of each shape, of which turns are compared."""
-    turns: int = 160
-    """Of each."""
+    turns: int = 153
+    """Of each: the last of them are compared."""
     simulated: int = 1_000
     """Rollouts that are simulated."""
     repetitions: int = 5
