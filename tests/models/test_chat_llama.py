@@ -58,7 +58,7 @@ async def test_a_forced_call_then_an_answer_is_the_same_in_all_shapes(llama: Lla
     """Law L8, with greedy sampling; but for the length of the answer, since the limit spans an append Response."""
     told = {}
     for shape in SHAPES:
-        ended = await talk(llama, shape, **GREEDY, tool_choice="required", max_output_tokens=48)
+        ended = await talk(llama, shape, **GREEDY, tool_choice="required", max_output_tokens=40)
         call, message = [item for response in ended for item in response["output"]]
         assert (call["type"], call["name"], message["type"]) == ("function_call", "read_file", "message")
         assert isinstance(parse(call["arguments"])["path"], str)
