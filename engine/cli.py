@@ -52,7 +52,7 @@ def main() -> None:
     multiple=True,
     default=("scripted",),
     metavar="[NAME=]KIND[:WHAT]",
-    help="A model to serve, as often as you like: scripted, trajectory:FILE, responses:URL[#MODEL].",
+    help="A model to serve, as often as you like: scripted, trajectory:FILE, chat:URL#MODEL, responses:URL[#MODEL].",
 )
 @click.option("--tokens-per-second", type=float, help="Pace of the models; as fast as can be if not given.")
 @click.option(
