@@ -42,21 +42,27 @@ class Client:
 
     def receive(self) -> bytes:
         """The payload of the next frame."""
-        while True:
-            data, start = self._data, self._at
-            have = len(data) - start
-            if have >= 2:
-                size, head = data[start + 1], 2
-                if size == 126 and have >= 4:
-                    size, head = int.from_bytes(data[start + 2 : start + 4], "big"), 4
-                elif size == 127 and have >= 10:
-                    size, head = int.from_bytes(data[start + 2 : start + 10], "big"), 10
-                elif size >= 126:
-                    head = have + 1  # the size is not here yet
-                if have >= head + size:
-                    self._at = start + head + size
-                    return data[start + head : self._at]
+        while (payload := self._whole()) is None:
             self._fill()
+        return payload
+
+    def _whole(self) -> bytes | None:
+        """The payload of the next frame, if it has come."""
+        data, start = self._data, self._at
+        have = len(data) - start
+        if have < 2:
+            return None
+        size, head = data[start + 1], 2
+        if size == 126 and have >= 4:
+            size, head = int.from_bytes(data[start + 2 : start + 4], "big"), 4
+        elif size == 127 and have >= 10:
+            size, head = int.from_bytes(data[start + 2 : start + 10], "big"), 10
+        elif size >= 126:
+            return None  # the size is not here yet
+        if have < head + size:
+            return None
+        self._at = start + head + size
+        return data[start + head : self._at]
 
     def until(self, *prefixes: bytes) -> bytes:
         """The next payload that begins with one of ``prefixes``; what comes before it is read over."""

@@ -22,7 +22,7 @@ RUN: Final = 64
 class Audience:
     """A Response's log, and who listens to it."""
 
-    __slots__ = ("_begins", "_controller", "_subscriptions", "epoch", "id", "log")
+    __slots__ = ("_controller", "_subscriptions", "epoch", "id", "log")
 
     def __init__(self) -> None:
         self.id = ""
@@ -32,7 +32,6 @@ class Audience:
         self.log = EventLog()
         self._subscriptions: tuple[Subscription, ...] = ()
         self._controller: Subscription | None = None
-        self._begins = False
         """Whether the next delta is the first of a burst."""
 
     @property
@@ -64,9 +63,6 @@ class Audience:
             bodies = self.log.deltas(text, pieces[start : start + RUN], read=self.attached)
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
-            if self._begins:
-                self._begins = False
-                self._flush()  # the first of a burst does not wait for the rest
 
     def _flush(self, but: Subscription | None = None) -> None:
         """Send what was emitted, before the loop waits for something; to all who listen ``but`` one."""

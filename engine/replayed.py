@@ -10,7 +10,7 @@ from .log import EventLog
 
 def pack(log: EventLog) -> bytes:
     """All events of ``log``, compressed: a line each, without their numbers, which are their places."""
-    return zlib.compress(b"\n".join(body for _, body in log.after(-1)), 1)
+    return zlib.compress(b"\n".join([body for _, body in log.after(-1)]), 1)
 
 
 class ReplayedLog:

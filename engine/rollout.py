@@ -348,7 +348,7 @@ class Rollout(Lifespan):
     async def _sample(self, sampler: Sampler) -> StopReason | str:
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
-        self._turn_open = self._begins = True
+        self._turn_open = True
         times, first = self._times, True
         while True:
             started = trio.current_time()
