@@ -7,6 +7,7 @@ from typing import Final
 
 from .conform import conform
 from .parked import parked
+from .peers import install_all, peers
 from .post import post
 from .process import pin_client
 from .report import FULL, QUICK, TINY, Row, Sizes, table
@@ -22,6 +23,7 @@ BENCHMARKS: Final[dict[str, Callable[[Sizes], Iterator[Row]]]] = {
     "post": post,
     "parked": parked,
     "conform": conform,
+    "peers": peers,
 }
 
 
@@ -34,7 +36,11 @@ def main() -> None:
         "--tiny", action="store_const", const=TINY, dest="sizes", help="show that it runs; the figures mean nothing"
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON for each result, as it comes")
+    parser.add_argument("--install", action="store_true", help="install the servers of peers, also the heavy one, and end")
     arguments = parser.parse_args()
+    if arguments.install:
+        install_all()
+        return
     unknown = set(arguments.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")

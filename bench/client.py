@@ -22,6 +22,9 @@ TEXT_FRAME: Final = 0x81
 class Client:
     """One WebSocket. Raises ``OSError``, and ``RuntimeError`` when the server says what no benchmark expects."""
 
+    headers = b""
+    """What the handshake says beside."""
+
     def __init__(self, port: int, seconds: float = 120.0) -> None:
         self._socket = dial(port, seconds)
         self._data = b""
@@ -89,7 +92,7 @@ class Client:
         self._socket.sendall(
             b"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-            b"OpenAI-Beta: responses_websockets=2026-02-04\r\n\r\n"
+            b"OpenAI-Beta: responses_websockets=2026-02-04\r\n" + self.headers + b"\r\n"
         )
         while b"\r\n\r\n" not in self._data:
             self._fill()

@@ -24,11 +24,30 @@ class Sizes:
     """Responses that are parked."""
     conversations: int = 20
     """Of the conformance kit, in each of a pair."""
+    rollouts: int = 40
+    """On each side of ``peers``; a fraction of it where they are long, or many at once."""
+    turns: tuple[int, int] = (40, 200)
+    """Of short and of long rollouts."""
+    crowd: int = 100
+    """Rollouts at once."""
+    peers: bool = True
+    """Whether servers of others take part, which are installed where they are not there."""
 
 
 FULL: Final = Sizes()
-QUICK: Final = Sizes(deltas=5_000, rounds=5, samples=300, history=10_000, parked=1_000, conversations=10)
-TINY: Final = Sizes(deltas=40, rounds=1, samples=3, history=20, parked=4, conversations=1)
+QUICK: Final = Sizes(deltas=5_000, rounds=5, samples=300, history=10_000, parked=1_000, conversations=10, rollouts=8)
+TINY: Final = Sizes(
+    deltas=40,
+    rounds=1,
+    samples=3,
+    history=20,
+    parked=4,
+    conversations=1,
+    rollouts=1,
+    turns=(3, 13),
+    crowd=3,
+    peers=False,
+)
 """Shows that it runs; its figures mean nothing."""
 
 
@@ -98,6 +117,11 @@ def table(rows: Iterable[Row]) -> str:
         measured = f"{detail['ours']} : {detail['theirs']} {detail['unit']}" if "ours" in detail else ""
         quiet = f"{detail['quiet']:.3g} ×" if "quiet" in detail else ""
         cells.append((row.name, row.what, f"{row.value:.3g} {row.unit}", target, row.verdict, quiet, measured))
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    return "\n".join(lines)
+    return columns(cells)
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, each column as wide as its widest."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join(texts)

@@ -14,6 +14,7 @@ from protocol.errors import ErrorEvent, ProtocolError
 
 from .log import DeltaText, EventLog
 from .outbox import Subscription
+from .replayed import PackedLog
 
 RUN: Final = 64
 """Deltas that are handed on at once: some 10 KiB, so that an outbox is never much over its limit."""
@@ -32,7 +33,6 @@ class Audience:
         self.log = EventLog()
         self._subscriptions: tuple[Subscription, ...] = ()
         self._controller: Subscription | None = None
-        """Whether the next delta is the first of a burst."""
 
     @property
     def attached(self) -> bool:
@@ -93,6 +93,12 @@ class Audience:
         self._controller = subscription
         if subscription.open:
             self._subscriptions += (subscription,)
+
+    def _pack(self, packed: bytes) -> None:
+        """The Response has ended, and its log is ``packed``: hold nothing else of it, but for those who still read."""
+        self.log = PackedLog(packed, self.log.last)  # type: ignore[assignment]  # nothing is logged any more
+        for subscription in self._subscriptions:
+            subscription.release(self.log)
 
     def _leave(self, subscription: Subscription) -> None:
         subscription.close()

@@ -102,6 +102,10 @@ class EventLog:
         """The newest event's number; -1 before the first."""
         return self.next - 1
 
+    def opened(self) -> "EventLog":
+        """As ``replayed.Log``: itself."""
+        return self
+
     def append(self, event: Event, *, read: bool = True) -> bytes:
         """Remember ``event``; returns its frame's body, or nothing unless it is ``read``.
 

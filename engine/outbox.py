@@ -17,7 +17,7 @@ import trio
 
 from protocol.codec import lane_suffix, seal
 
-from .log import EventLog
+from .replayed import Log
 
 
 class Wire(Protocol):
@@ -155,9 +155,9 @@ class Subscription:
     __slots__ = ("_log", "_suffix", "cursor", "open", "outbox", "stream_id", "timed")
 
     def __init__(
-        self, log: EventLog, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1, timed: bool = False
+        self, log: Log, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1, timed: bool = False
     ) -> None:
-        self._log = log
+        self._log = log.opened()
         self._suffix = lane_suffix(stream_id)
         self.outbox = outbox
         self.stream_id = stream_id
@@ -205,6 +205,11 @@ class Subscription:
         while not (self.caught_up or self.outbox.closed or not self.open):
             await self.outbox.room()
             self.start()
+
+    def release(self, log: Log) -> None:
+        """The Response has ended, and ``log`` is all that is kept of its log: hold no other, unless there is more to read."""
+        if self.caught_up:
+            self._log = log
 
     def close(self) -> None:
         """Hand on nothing more."""

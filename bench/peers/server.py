@@ -5,7 +5,8 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -34,13 +35,15 @@ class Peer:
         self.port = free_port()
         self._log = folder / f"{self.port}.log"
         words = [word.replace(PORT, str(self.port)) for word in command]
-        with self._log.open("wb") as out:
+        with self._log.open("wb") as out, _kept_on(PROCESSORS[:1] if with_client else PROCESSORS[-1:]):
             self._child = subprocess.Popen(
                 words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **(environment or {})}
             )
-        if PROCESSORS:
-            os.sched_setaffinity(self._child.pid, PROCESSORS[:1] if with_client else PROCESSORS[-1:])
-        self._wait()
+        try:
+            self.until(self._listens)
+        except Unavailable:
+            self.__exit__(None, None, None)
+            raise
 
     def __enter__(self) -> "Peer":
         return self
@@ -58,20 +61,35 @@ class Peer:
         """Of its process."""
         return self._child.pid
 
-    def _wait(self) -> None:
+    def until(self, ready: Callable[[], bool]) -> None:
+        """Wait until ``ready``, a few times a second. Raises ``Unavailable``."""
         until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-            except OSError:
-                if self._child.poll() is None and time.monotonic() < until:
-                    time.sleep(0.05)
-                    continue
+        while not ready():
+            if self._child.poll() is not None or time.monotonic() > until:
                 last = self._log.read_text(errors="replace").strip().splitlines()[-1:]
-                self.__exit__(None, None, None)
-                raise Unavailable(f"it did not start: {' '.join(last)}") from None
-            else:
-                return
+                raise Unavailable(f"it did not start: {' '.join(last)}")
+            time.sleep(0.1)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def _kept_on(processors: Sequence[int]) -> Iterator[None]:
+    """Children that begin meanwhile are kept on these, and see no others when they count them."""
+    if not processors:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, processors)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def free_port() -> int:

@@ -8,6 +8,8 @@ from typing import Final, Protocol
 
 from ..client import PATH, RECEIVE_BYTES, Client, dial
 
+KEY: Final = "sk-" + "0123456789abcdef" * 2
+"""A key, since litellm opens its WebSocket to nobody without. The others ask for none."""
 DATA: Final = b"data: "
 END: Final = b"\r\n0\r\n\r\n"
 """What ends an answer in chunks."""
@@ -45,6 +47,7 @@ class Wire(Protocol):
 class Socket(Client):
     """A WebSocket."""
 
+    headers = f"Authorization: Bearer {KEY}\r\n".encode()
     free = True
 
     def fileno(self) -> int:

@@ -14,7 +14,7 @@ from bench.client import frame
 from bench.report import Row, interleaved, ratio, table
 
 ROOT = Path(__file__).parents[2]
-ROWS = {"stream": 2, "first_event": 1, "resume": 2, "turn": 4, "post": 1, "parked": 5, "conform": 1}
+ROWS = {"stream": 2, "first_event": 1, "resume": 2, "turn": 4, "post": 1, "parked": 5, "conform": 1, "peers": 6}
 
 
 def test_each_benchmark_prints_a_line_of_json_for_each_result() -> None:
@@ -24,7 +24,7 @@ def test_each_benchmark_prints_a_line_of_json_for_each_result() -> None:
     rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert Counter(row["name"] for row in rows) == ROWS
     for row in rows:
-        assert row["unit"] in ("×", "KiB")
+        assert row["unit"] in ("×", "KiB", "ms")
         assert isinstance(row["value"], float)
         assert row["ok"] == (row["target"] is None or row["value"] <= row["target"])
 
