@@ -180,8 +180,11 @@ class Subscription:
             self.outbox.fall_behind(self)
             return
         suffix = self._suffix
-        self.outbox.put_all([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
-        self.cursor = self._log.last
+        if len(bodies) == 1:
+            self.outbox.put(seal(bodies[0], before + 1, suffix))
+        else:
+            self.outbox.put_all([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
+        self.cursor = before + len(bodies)
 
     def start(self) -> None:
         """Hand on what there is in the log, now or as there is room."""
