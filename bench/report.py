@@ -26,6 +26,8 @@ class Sizes:
     """Of the conformance kit, in each of a pair."""
     rollouts: int = 40
     """On each side of ``peers``; a fraction of it where they are long, or many at once."""
+    kept: int = 60
+    """Finished rollouts whose memory is measured, after as many that fill what the process had free: fewer give no figure."""
     turns: tuple[int, int] = (40, 200)
     """Of short and of long rollouts."""
     crowd: int = 100
@@ -44,6 +46,7 @@ TINY: Final = Sizes(
     parked=4,
     conversations=1,
     rollouts=1,
+    kept=2,
     turns=(3, 13),
     crowd=3,
     peers=False,

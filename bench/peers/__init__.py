@@ -97,9 +97,10 @@ def _memory_of_ours(sizes: Sizes) -> dict[str, tuple[float, float]]:
 
 def _kept_of(side: Side, sizes: Sizes) -> tuple[float, float]:
     short, long = sizes.turns
+    count = sizes.kept if side.ours else max(1, sizes.kept // 4)
     return (
-        kept(side, short, sizes.rollouts) / raw_bytes(short),
-        kept(side, long, max(1, sizes.rollouts // 3)) / raw_bytes(long),
+        kept(side, short, count) / raw_bytes(short),
+        kept(side, long, max(1, count // 5)) / raw_bytes(long),
     )
 
 

@@ -66,7 +66,7 @@ def crowds(sides: Sequence[Side], turns: int, rounds: int, many: int) -> Mapping
 
 def kept(side: Side, turns: int, count: int) -> float:
     """Bytes that the server holds for each finished rollout, when others like it have come and gone."""
-    for _ in range(max(1, count // 2)):
+    for _ in range(count):
         _play(side, turns)
     before = side.memory
     for _ in range(count):
