@@ -28,6 +28,7 @@ BENCHMARKS: Final = {
     "lab": "lab",
     "simulate": "simulated",
     "conform": "conform",
+    "peers": "peers",
 }
 """Each is the function of that name in a module of this package; ``docs/performance.md`` has a place for its table."""
 
@@ -44,6 +45,9 @@ def main() -> None:
     """Run what was asked for. Exits with 1 if a benchmark broke; a target that is missed is a result."""
     parser = _parser()
     asked = parser.parse_args()
+    if asked.install:
+        import_module(".peers", __package__).install_all()
+        return
     if asked.list:
         for name in BENCHMARKS:
             print(f"{name:12} {_about(name)}")
@@ -75,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", metavar="FILE", help="a line of JSON for each result, as it comes; - is standard output")
     parser.add_argument("--markdown", metavar="FILE", type=Path, help="the table, as Markdown")
+    parser.add_argument("--install", action="store_true", help="install the servers of peers, also the heavy one, and end")
     parser.add_argument("--docs", action="store_true", help="write the tables of docs/performance.md")
     return parser
 

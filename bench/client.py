@@ -22,6 +22,9 @@ TEXT_FRAME: Final = 0x81
 class Client:
     """One WebSocket. Raises ``OSError``, and ``RuntimeError`` when the server says what no benchmark expects."""
 
+    headers = b""
+    """What the handshake says beside."""
+
     def __init__(self, port: int, seconds: float = 120.0) -> None:
         self._socket = dial(port, seconds)
         self._data = b""
@@ -47,21 +50,27 @@ class Client:
 
     def receive(self) -> bytes:
         """The payload of the next frame."""
-        while True:
-            data, start = self._data, self._at
-            have = len(data) - start
-            if have >= 2:
-                size, head = data[start + 1], 2
-                if size == 126 and have >= 4:
-                    size, head = int.from_bytes(data[start + 2 : start + 4], "big"), 4
-                elif size == 127 and have >= 10:
-                    size, head = int.from_bytes(data[start + 2 : start + 10], "big"), 10
-                elif size >= 126:
-                    head = have + 1  # the size is not here yet
-                if have >= head + size:
-                    self._at = start + head + size
-                    return data[start + head : self._at]
+        while (payload := self._whole()) is None:
             self._fill()
+        return payload
+
+    def _whole(self) -> bytes | None:
+        """The payload of the next frame, if it has come."""
+        data, start = self._data, self._at
+        have = len(data) - start
+        if have < 2:
+            return None
+        size, head = data[start + 1], 2
+        if size == 126 and have >= 4:
+            size, head = int.from_bytes(data[start + 2 : start + 4], "big"), 4
+        elif size == 127 and have >= 10:
+            size, head = int.from_bytes(data[start + 2 : start + 10], "big"), 10
+        elif size >= 126:
+            return None  # the size is not here yet
+        if have < head + size:
+            return None
+        self._at = start + head + size
+        return data[start + head : self._at]
 
     def until(self, *prefixes: bytes) -> bytes:
         """The next payload that begins with one of ``prefixes``; what comes before it is read over."""
@@ -88,7 +97,7 @@ class Client:
         self._socket.sendall(
             b"GET /v1/responses HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
-            b"OpenAI-Beta: responses_websockets=2026-02-04\r\n\r\n"
+            b"OpenAI-Beta: responses_websockets=2026-02-04\r\n" + self.headers + b"\r\n"
         )
         while b"\r\n\r\n" not in self._data:
             self._fill()

@@ -159,3 +159,40 @@ class PacedModel:
     @asynccontextmanager
     async def open(self, plan: Plan) -> AsyncIterator[PacedSampler]:
         yield PacedSampler(_Timed(self._rate, self._count), plan.max_output_tokens)
+
+
+class _Rollout:
+    def __init__(self, calls: int) -> None:
+        self._left = calls
+
+    async def receive(self) -> Sequence[Chunk]:
+        await trio.lowlevel.checkpoint()
+        if not self._left:
+            return (Text(("Done.",), 1), Stop("end"))
+        self._left -= 1
+        return TURN
+
+    async def extend(self, new: Rendered) -> None:
+        """It does not read."""
+
+
+TURN: Final[Sequence[Chunk]] = (
+    Text(("Now",), 1),
+    CallBegin("look"),
+    CallPieces(('{"at":"README"}',), 4),
+    CallEnd(),
+    Stop("tool_calls"),
+)
+"""A turn of ``RolloutModel``: as the peers' models say it, the call's arguments in one piece."""
+
+
+class RolloutModel:
+    """Has answered each turn before it is asked, with a word and a call; after ``calls`` calls of a Response, it ends it."""
+
+    def __init__(self, name: str, calls: int) -> None:
+        self.name = name
+        self._calls = calls
+
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[_Rollout]:  # noqa: ARG002
+        yield _Rollout(self._calls)

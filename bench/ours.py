@@ -15,7 +15,7 @@ from engine.server import Server, port_of
 from engine.services import Services
 
 from .child import answer, raise_file_limit
-from .models import BATCHES, CallModel, InstantModel, PacedModel, StreamModel
+from .models import BATCHES, CallModel, InstantModel, PacedModel, RolloutModel, StreamModel
 
 LONG: Final = 86_400.0
 """A day, in seconds: no ping, no heartbeat and no deadline falls into a run."""
@@ -35,6 +35,8 @@ async def main(options: dict[str, Any]) -> None:
         InstantModel(),
         CallModel("call", says_first=False),
         CallModel("turn", says_first=True),
+        RolloutModel("rollout", 1),
+        *(RolloutModel(f"rollout-{turns}", turns + 1) for turns in options.get("turns", ())),
         *(StreamModel(options.get("deltas", 0), batch) for batch in BATCHES),
         *(PacedModel(rate, count) for rate, count in options.get("paces", ())),
     ]

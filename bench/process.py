@@ -61,6 +61,11 @@ class ServerProcess:
         self._child.stdout.close()
 
     @property
+    def pid(self) -> int:
+        """Of its process."""
+        return self._child.pid
+
+    @property
     def cpu(self) -> float:
         """Seconds of CPU that it has used."""
         return cast(float, self.figures()["cpu"])

@@ -36,6 +36,16 @@ class Sizes:
     """Of each cell of ``compare``."""
     calls: int = 24
     """Of the rollouts that it plays; the long one has more."""
+    peer_rollouts: int = 40
+    """On each side of ``peers``; a fraction of it where they are long, or many at once."""
+    kept: int = 60
+    """Finished rollouts whose memory is measured, after as many that fill what the process had free: fewer give no figure."""
+    peer_turns: tuple[int, int] = (40, 200)
+    """Of short and of long rollouts."""
+    crowd: int = 100
+    """Rollouts at once."""
+    peers: bool = True
+    """Whether servers of others take part, which are installed where they are not there."""
 
 
 FULL: Final = Sizes()
@@ -48,6 +58,7 @@ QUICK: Final = Sizes(
     pace_seconds=1.0,
     rollouts=8,
     simulated=200,
+    peer_rollouts=8,
     repetitions=3,
 )
 TINY: Final = Sizes(
@@ -63,6 +74,11 @@ TINY: Final = Sizes(
     simulated=2,
     repetitions=1,
     calls=2,
+    peer_rollouts=1,
+    kept=2,
+    peer_turns=(3, 13),
+    crowd=3,
+    peers=False,
 )
 """Shows that it runs; its figures mean nothing."""
 

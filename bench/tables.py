@@ -13,8 +13,12 @@ DIGITS: Final = 3
 
 def table(rows: Iterable[Row]) -> str:
     """The rows in columns."""
-    lines = [HEAD, *(_cells(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
+    return columns([HEAD, *(_cells(row) for row in rows)])
+
+
+def columns(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells, each column as wide as its widest."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     padded = ("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
     return "\n".join(line.rstrip() for line in padded)
 

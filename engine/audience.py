@@ -14,6 +14,7 @@ from protocol.errors import ErrorEvent, ProtocolError
 
 from .log import DeltaText, EventLog
 from .outbox import Subscription
+from .replayed import PackedLog
 
 RUN: Final = 64
 """Deltas that are handed on at once: some 10 KiB, so that an outbox is never much over its limit."""
@@ -22,7 +23,7 @@ RUN: Final = 64
 class Audience:
     """A Response's log, and who listens to it."""
 
-    __slots__ = ("_begins", "_controller", "_subscriptions", "epoch", "id", "log")
+    __slots__ = ("_controller", "_subscriptions", "epoch", "id", "log")
 
     def __init__(self) -> None:
         self.id = ""
@@ -32,8 +33,6 @@ class Audience:
         self.log = EventLog()
         self._subscriptions: tuple[Subscription, ...] = ()
         self._controller: Subscription | None = None
-        self._begins = False
-        """Whether the next delta is the first of a burst."""
 
     @property
     def attached(self) -> bool:
@@ -64,9 +63,6 @@ class Audience:
             bodies = self.log.deltas(text, pieces[start : start + RUN], read=self.attached)
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
-            if self._begins:
-                self._begins = False
-                self._flush()  # the first of a burst does not wait for the rest
 
     def _flush(self, but: Subscription | None = None) -> None:
         """Send what was emitted, before the loop waits for something; to all who listen ``but`` one."""
@@ -97,6 +93,12 @@ class Audience:
         self._controller = subscription
         if subscription.open:
             self._subscriptions += (subscription,)
+
+    def _pack(self, packed: bytes) -> None:
+        """The Response has ended, and its log is ``packed``: hold nothing else of it, but for those who still read."""
+        self.log = PackedLog(packed, self.log.last)  # type: ignore[assignment]  # nothing is logged any more
+        for subscription in self._subscriptions:
+            subscription.release(self.log)
 
     def _leave(self, subscription: Subscription) -> None:
         subscription.close()

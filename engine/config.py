@@ -74,6 +74,9 @@ class Config:
     """Ended Responses whose event stream can still be attached to."""
     finished_seconds: float = 600.0
     """And for how long."""
+    finished_tokens: int = 4_194_304
+    """Token ids of ended Responses that are kept for those that continue them, together: 16 MiB. What is continued from further
+    back is rendered again. What a connection remembers is not counted."""
     idempotency_keys: int = 1_024
     """Keys remembered per Response (of appends) and per server (of creates): the newest."""
 

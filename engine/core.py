@@ -4,7 +4,7 @@ Rollouts run here and not in the connection that created them, because a Respons
 most over HTTP, lives *in place*, in the task of the request that created it: that saves a task and its switches.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
@@ -93,6 +93,10 @@ class Engine:
         """Responses that have begun and whose post-inference work is not done, by id."""
         self._starting: set[Rollout] = set()
         self._finished: OrderedDict[str, tuple[float, Rollout]] = OrderedDict()
+        self._with_tokens: deque[Rollout] = deque()
+        """Of these, those that still have their token ids, oldest first."""
+        self._tokens = 0
+        """How many those are."""
         self._keys: OrderedDict[tuple[str, str], _Party] = OrderedDict()
         self._nursery: trio.Nursery | None = None
         self._changed = trio.lowlevel.ParkingLot()
@@ -235,7 +239,9 @@ class Engine:
                 rollout.cancel()
             while response_id in self.live:
                 await self._changed.park()
-            self._finished.pop(response_id, None)
+            if self._finished.pop(response_id, None) and rollout in self._with_tokens:
+                self._with_tokens.remove(rollout)
+                self._forget_tokens_of(rollout)
             self._forget_key(rollout)
         for other in (*self.live.values(), *(one for _, one in self._finished.values())):
             if other.tenant == tenant:
@@ -303,17 +309,27 @@ class Engine:
         self.live.pop(rollout.id, None)
         self._changed.unpark_all()
         self._finished[rollout.id] = (trio.current_time(), rollout)
+        self._with_tokens.append(rollout)
+        self._tokens += rollout.own_tokens
         self._forget()
 
     def _forget(self) -> None:
         config = self.services.config
+        while self._tokens > config.finished_tokens and len(self._with_tokens) > 1:
+            self._forget_tokens_of(self._with_tokens.popleft())
         oldest = trio.current_time() - config.finished_seconds
         while self._finished:
             ended_at, _ = next(iter(self._finished.values()))
             if len(self._finished) <= config.finished and ended_at >= oldest:
                 return
             _, (_, rollout) = self._finished.popitem(last=False)
+            if self._with_tokens and self._with_tokens[0] is rollout:
+                self._forget_tokens_of(self._with_tokens.popleft())
             self._forget_key(rollout)
+
+    def _forget_tokens_of(self, rollout: Rollout) -> None:
+        self._tokens -= rollout.own_tokens
+        rollout.forget_tokens()
 
     def _forget_key(self, rollout: Rollout) -> None:
         key = rollout.tenant, rollout.request.idempotency_key or ""

@@ -97,6 +97,12 @@ class History:
         child.unread = self.unread
         return child
 
+    def without_ids(self) -> "History":
+        """The same, without token ids. Costs nothing."""
+        other = self.child()
+        other.forget_ids()
+        return other
+
     def add(self, items: Iterable[Item]) -> None:
         """What was said next. Calls are open until their output is added; calls that were cut short never are."""
         items = tuple(items)

@@ -2,7 +2,8 @@
 
 Goal: 100,000 tokens must stay small, and a delta must cost next to nothing. A frame of 150 bytes for each token would be
 15 MB; so the log does not keep frames. It keeps the events' objects, whose texts are shared with the items, and for deltas
-only where the text was cut: four bytes each. Frames are made again when a reader needs them.
+only where the text was cut: four bytes each. Frames are made again when a reader needs them. (A short body that was made takes
+little more than its event's object, and is kept instead of it: it will be wanted again when the log is stored.)
 
 A number is given after encoding (law L3): ``append`` and ``deltas`` encode first, and whatever fails there leaves no hole.
 While nobody reads, an event whose parts are known to encode is only remembered, and encoded for whoever reads it later.
@@ -23,6 +24,8 @@ SURE: Final = frozenset(
     {ev.Created, ev.InProgress, ev.PartAdded, ev.PartDone, ev.TextDone, ev.SummaryPartAdded, ev.SummaryPartDone}
 )
 """Events that hold what came as JSON, ids of ours, and texts whose deltas are in the log: no encoder fails on them."""
+SHORT_BYTES: Final = 512
+"""Bodies up to this length are kept as they are."""
 OF_ITEM: Final = (ev.ItemAdded, ev.ItemDone)
 SURE_ITEMS: Final = (Message, Reasoning)
 """Output items of which the same can be said."""
@@ -94,13 +97,17 @@ class EventLog:
         self.next = 0
         """The number that the next event gets."""
         self._firsts = array("Q")
-        self._entries: list[Event | _Stretch] = []
+        self._entries: list[Event | bytes | _Stretch] = []
         self._stretch: _Stretch | None = None
 
     @property
     def last(self) -> int:
         """The newest event's number; -1 before the first."""
         return self.next - 1
+
+    def opened(self) -> "EventLog":
+        """As ``replayed.Log``: itself."""
+        return self
 
     def append(self, event: Event, *, read: bool = True) -> bytes:
         """Remember ``event``; returns its frame's body, or nothing unless it is ``read``.
@@ -109,7 +116,7 @@ class EventLog:
         """
         body = encode_event(event) if read or not _is_sure(event) else b""
         self._stretch = None
-        self._add(event)
+        self._add(body if body and len(body) <= SHORT_BYTES else event)
         self.next += 1
         return body
 
@@ -144,9 +151,9 @@ class EventLog:
             bodies = entry.text.bodies(entry.start + skip, entry.count - skip)
             yield from enumerate(bodies, first + skip)
         elif first > cursor:
-            yield first, encode_event(entry)
+            yield first, entry if isinstance(entry, bytes) else encode_event(entry)
 
-    def _add(self, entry: Event | _Stretch) -> None:
+    def _add(self, entry: Event | bytes | _Stretch) -> None:
         self._firsts.append(self.next)
         self._entries.append(entry)
 

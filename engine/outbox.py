@@ -17,7 +17,7 @@ import trio
 
 from protocol.codec import lane_suffix, seal
 
-from .log import EventLog
+from .replayed import Log
 
 
 class Wire(Protocol):
@@ -155,9 +155,9 @@ class Subscription:
     __slots__ = ("_log", "_suffix", "cursor", "open", "outbox", "stream_id", "timed")
 
     def __init__(
-        self, log: EventLog, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1, timed: bool = False
+        self, log: Log, outbox: Outbox, *, stream_id: str | None = None, cursor: int = -1, timed: bool = False
     ) -> None:
-        self._log = log
+        self._log = log.opened()
         self._suffix = lane_suffix(stream_id)
         self.outbox = outbox
         self.stream_id = stream_id
@@ -180,8 +180,11 @@ class Subscription:
             self.outbox.fall_behind(self)
             return
         suffix = self._suffix
-        self.outbox.put_all([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
-        self.cursor = self._log.last
+        if len(bodies) == 1:
+            self.outbox.put(seal(bodies[0], before + 1, suffix))
+        else:
+            self.outbox.put_all([seal(body, number, suffix) for number, body in enumerate(bodies, before + 1)])
+        self.cursor = before + len(bodies)
 
     def start(self) -> None:
         """Hand on what there is in the log, now or as there is room."""
@@ -205,6 +208,11 @@ class Subscription:
         while not (self.caught_up or self.outbox.closed or not self.open):
             await self.outbox.room()
             self.start()
+
+    def release(self, log: Log) -> None:
+        """The Response has ended, and ``log`` is all that is kept of its log: hold no other, unless there is more to read."""
+        if self.caught_up:
+            self._log = log
 
     def close(self) -> None:
         """Hand on nothing more."""

@@ -74,6 +74,7 @@ class Rollout(Lifespan):
         "_on_refused",
         "_on_sealed",
         "_outside",
+        "_packed",
         "_prepared",
         "_previous",
         "_references",
@@ -157,6 +158,8 @@ class Rollout(Lifespan):
         self._muted = False
         self._verdict: Verdict | None = None
         """What the policy said of the output, until it is billed and stored."""
+        self._packed = b""
+        """Its log, as it is stored."""
         self._ended_at = 0.0
 
     # ---- what is asked from outside
@@ -219,6 +222,16 @@ class Rollout(Lifespan):
         self._steered = True
         self.emit(ev.SteerAccepted(info))
         self._flush()
+
+    @property
+    def own_tokens(self) -> int:
+        """How many tokens came with it, in and out, when it has ended."""
+        usage = self._response.usage if self._response is not None else None
+        return usage.total_tokens - usage.input_tokens_details.cached_tokens if usage is not None else 0
+
+    def forget_tokens(self) -> None:
+        """Let go of its token ids. Whoever continues it renders its history again, but for those who have it already."""
+        self._history = self._history.without_ids()
 
     def sever(self, response_id: str) -> None:
         """That Response is deleted: if this one continues it, its context is no more."""
@@ -348,7 +361,7 @@ class Rollout(Lifespan):
     async def _sample(self, sampler: Sampler) -> StopReason | str:
         """Let events go out until the model stops; returns why it did."""
         self.output.begin_turn()
-        self._turn_open = self._begins = True
+        self._turn_open = True
         times, first = self._times, True
         while True:
             started = trio.current_time()
@@ -544,6 +557,8 @@ class Rollout(Lifespan):
         del self._turn_ids, self._model_report
         del self.output, self.stages, self._inbox, self._slots, self._client_tool, self._hosted, self._load
         self._previous = None
+        if self._packed:
+            self._pack(self._packed)
 
     def _concluded(self) -> tuple[Ending, Verdict]:
         """Close what is open, and look at all that was put out. A bug in here costs this Response, and no other."""
@@ -588,9 +603,11 @@ class Rollout(Lifespan):
 
     def _to_store(self, final: Response, verdict: Verdict) -> Stored:
         previous_id = self.request.previous_response_id if self._previous and self._previous.stored else None
-        return endings.to_store(
+        stored = endings.to_store(
             self.tenant, final, self._history, self._began_at, self._outside, verdict, self.log, previous_id=previous_id
         )
+        self._packed = stored.events
+        return stored
 
     def _close_items(self) -> None:
         if self.phase in LIVE:

@@ -100,12 +100,11 @@ class Store(Protocol):
         ...
 
 
-class _Owned(NamedTuple):
-    """An item, and the Response that it belongs to. ``sent``: it came from outside."""
+class _Sent(NamedTuple):
+    """An item that came from outside, and the Response that it belongs to."""
 
     owner: Stored
     item: Item
-    sent: bool
 
 
 class MemoryStore:
@@ -114,8 +113,9 @@ class MemoryStore:
     def __init__(self, limit: int = 10_000) -> None:
         self._limit = limit
         self._kept: dict[tuple[str, str], Stored] = {}
-        self._owned: dict[tuple[str, str], _Owned] = {}
-        """Items of Responses, by tenant and their own id."""
+        self._owned: dict[str, dict[str, Stored | _Sent]] = {}
+        """Items of Responses, by tenant and then by their own id. Of one that a Response put out, that is the Response alone:
+        they are many."""
         self._conversations: dict[tuple[str, str], Conversation] = {}
         self._items: dict[tuple[str, str], list[Kept]] = {}
         self._said: dict[tuple[str, str], dict[str, Item]] = {}
@@ -174,9 +174,9 @@ class MemoryStore:
     async def find_items(self, tenant: str, ids: Collection[str]) -> Mapping[str, Item]:
         found: dict[str, Item] = {}
         for item_id in ids:
-            owned, said = self._owned.get((tenant, item_id)), self._said.get((tenant, item_id))
+            owned, said = self._owned.get(tenant, {}).get(item_id), self._said.get((tenant, item_id))
             if owned or said:
-                found[item_id] = owned.item if owned else list((said or {}).values())[-1]
+                found[item_id] = _item_of(owned, item_id) if owned else list((said or {}).values())[-1]
         return found
 
     def all(self) -> Iterable[Stored]:
@@ -184,22 +184,36 @@ class MemoryStore:
         return self._kept.values()
 
     def _own(self, stored: Stored) -> None:
-        for sent, items in ((False, stored.response.output), (True, stored.input)):
-            for item in items:
-                if not item.id:
-                    continue
-                known = self._owned.get((stored.tenant, item.id))
-                if known is None or (known.sent and known.item != item):
-                    self._owned[stored.tenant, item.id] = _Owned(stored, item, sent)
+        owned = self._owned.setdefault(stored.tenant, {})
+        for item in stored.response.output:
+            if item.id and _gives_way(owned.get(item.id), item):
+                owned[item.id] = stored
+        for item in stored.input:
+            if item.id and _gives_way(owned.get(item.id), item):
+                owned[item.id] = _Sent(stored, item)
 
     def _disown(self, stored: Stored) -> None:
+        owned = self._owned.get(stored.tenant, {})
         for item in (*stored.response.output, *stored.input):
-            known = self._owned.get((stored.tenant, item.id)) if item.id else None
-            if known is not None and known.owner is stored:
-                del self._owned[stored.tenant, item.id or ""]
+            known = owned.get(item.id) if item.id else None
+            if (known.owner if isinstance(known, _Sent) else known) is stored:
+                del owned[item.id or ""]
+        if not owned:
+            self._owned.pop(stored.tenant, None)
 
     def _unsay(self, tenant: str, conversation_id: str, item_id: str) -> None:
         said = self._said[tenant, item_id]
         del said[conversation_id]
         if not said:
             del self._said[tenant, item_id]
+
+
+def _gives_way(known: Stored | _Sent | None, item: Item) -> bool:
+    """Whether ``item`` takes the id under which ``known`` is kept."""
+    return known is None or (isinstance(known, _Sent) and known.item != item)
+
+
+def _item_of(owned: Stored | _Sent, item_id: str) -> Item:
+    if isinstance(owned, _Sent):
+        return owned.item
+    return next(item for item in owned.response.output if item.id == item_id)

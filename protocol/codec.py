@@ -21,16 +21,16 @@ from typing import Any, Final, Literal, TypeVar, Union, cast, get_args, get_orig
 import attrs
 import orjson
 from cattrs import Converter
-from cattrs.fns import identity
-from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
+from cattrs.gen import make_dict_structure_fn
 
 from .errors import ProtocolError
 from .events import OF_RESPONSE, DeltaRun, Event
-from .fields import EXTRA, OMIT, WIRE
+from .fields import EXTRA, WIRE
 from .items import ITEMS, OTHER_ITEM_TYPES, PARTS, Item, ItemReference, Message, OtherItem, Part, ReasoningText, SummaryText
 from .limits import QUOTED_CHARS
 from .requests import MESSAGES, ClientMessage
 from .response import Response
+from .writing import is_object, write
 
 T = TypeVar("T")
 WRITER_DEPTH: Final = 200
@@ -110,19 +110,19 @@ def item_from_wire(value: Any) -> Item:
 
 def to_wire(value: Any) -> Any:
     """An instance to JSON values."""
-    return _converter.unstructure(value)
+    return write(value)
 
 
 def encode(value: Any) -> bytes:
     """JSON values (or instances) to JSON text in UTF-8."""
-    return orjson.dumps(value, default=_converter.unstructure)
+    return orjson.dumps(value, default=write)
 
 
 def encode_event(event: Event) -> bytes:
     """An event's frame without its number and its closing brace; see ``seal``."""
     if isinstance(event, OF_RESPONSE):
         return b'{"type":"%b","response":%b' % (event.type.encode(), encode_response(event.response))
-    return orjson.dumps(_converter.unstructure(event))[:-1]
+    return orjson.dumps(write(event))[:-1]
 
 
 def encode_response(response: Response) -> bytes:
@@ -139,7 +139,7 @@ class _Responses:
 
     def encode(self, response: Response) -> bytes:
         if response is not self._last:
-            self._encoded, self._last = orjson.dumps(_converter.unstructure(response)), response
+            self._encoded, self._last = orjson.dumps(write(response)), response
         return self._encoded
 
 
@@ -148,7 +148,7 @@ _responses: Final = _Responses()
 
 def encode_run(run: DeltaRun) -> bytes:
     """What the frames of a run of deltas begin with; each goes on with ``encode_text(piece)``."""
-    wire = _converter.unstructure(run)
+    wire = write(run)
     if run.type == "response.output_text.delta":
         wire["logprobs"] = []
     return orjson.dumps(wire)[:-1] + b',"delta":'
@@ -171,7 +171,7 @@ def seal(body: bytes, sequence_number: int, suffix: bytes = b"}") -> bytes:
 
 def canonical(value: Any) -> bytes:
     """Equal values, equal bytes: to compare two bodies whatever the order of their keys."""
-    return orjson.dumps(value, default=_converter.unstructure, option=orjson.OPT_SORT_KEYS)
+    return orjson.dumps(value, default=write, option=orjson.OPT_SORT_KEYS)
 
 
 def same_json(left: str, right: str) -> bool:
@@ -395,56 +395,6 @@ def _is_tuple(tp: Any) -> bool:
     return get_origin(tp) is tuple
 
 
-# ---- hooks for writing
-
-
-def _writer(cls: Any, converter: Converter) -> Callable[[Any], Any]:
-    """Adds the constants (``type``, ``object``), leaves out optional fields, and puts unknown fields back."""
-    fields = attrs.fields(cls)
-    names = {field.name for field in fields}
-    omitted = {field.name: override(omit_if_default=True) for field in fields if field.metadata.get(WIRE) == OMIT}
-    write = make_dict_unstructure_fn(cls, converter, **cast(Any, omitted))
-    constants = {name: getattr(cls, name) for name in ("type", "object") if name not in names and hasattr(cls, name)}
-    keeps = any(field.metadata.get(WIRE) == EXTRA for field in fields)
-    if not keeps:
-        return (lambda value: {**constants, **write(value)}) if constants else write
-
-    def with_extra(value: Any) -> Any:
-        wire = {**constants, **write(value)}
-        if extra := wire.pop("extra"):
-            wire.update(extra)
-        return wire
-
-    return with_extra
-
-
-def _is_union_of_ours(tp: Any) -> bool:
-    return get_origin(tp) in (Union, UnionType) and any(attrs.has(member) for member in get_args(tp))
-
-
-_JSON: Final = frozenset({str, int, float, bool, dict, list, type(None)})
-"""Classes of values that are JSON as they are."""
-
-
-def _write_one(value: Any) -> Any:
-    """A value of one of several classes: by its own class."""
-    cls = type(value)
-    if cls in _JSON:
-        return value
-    return _write_tuple(value) if cls is tuple else _converter.get_unstructure_hook(cls)(value)
-
-
-def _write_tuple(value: Any) -> Any:
-    return [_write_one(one) for one in value]
-
-
-def _is_json(tp: Any) -> bool:
-    """Whether all values of a type are JSON as they are: no function is called to write such a field."""
-    if get_origin(tp) in (Union, UnionType):
-        return all(_is_json(member) for member in get_args(tp))
-    return tp in _JSON or _is_literal(tp) or _is_object(tp)
-
-
 def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False)
     for tp, hook in ((str, _str), (bool, _bool), (int, _int), (float, _float)):
@@ -453,23 +403,14 @@ def _make_converter() -> Converter:
     converter.register_structure_hook_factory(attrs.has, lambda cls: _class_hook(cls, converter))
     converter.register_structure_hook_factory(_ALONE.__contains__, lambda cls: _alone_hook(cls, converter))
     converter.register_structure_hook_factory(_is_tuple, lambda tp: _tuple_hook(tp, converter))
-    converter.register_structure_hook_func(_is_object, _object)
+    converter.register_structure_hook_func(is_object, _object)
     converter.register_structure_hook_func(_is(*get_args(Item)), _item)
     converter.register_structure_hook_func(_is(*get_args(Part)), _part)
     converter.register_structure_hook_func(_is(str, tuple[Part, ...]), _text_or(tuple[Part, ...], "content parts"))
     converter.register_structure_hook_func(_is(str, tuple[Item, ...]), _text_or(tuple[Item, ...], "items"))
     for members in ((str, Mapping[str, Any]), (str, Mapping[str, Any], type(None))):
         converter.register_structure_hook_func(_is(*members), _text_or_object)
-    converter.register_unstructure_hook_factory(attrs.has, lambda cls: _writer(cls, converter))
-    converter.register_unstructure_hook_func(_is_tuple, _write_tuple)
-    converter.register_unstructure_hook_func(_is_union_of_ours, _write_one)
-    converter.register_unstructure_hook_func(_is_json, identity)
-    converter.register_unstructure_hook(tuple, _write_tuple)
     return converter
-
-
-def _is_object(tp: Any) -> bool:
-    return tp is dict or get_origin(tp) in (Mapping, dict) or str(tp).startswith("typing.Mapping")
 
 
 _converter: Final = _make_converter()

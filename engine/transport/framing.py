@@ -23,6 +23,8 @@ CLOSE_FRAME: Final = 0x88
 TEXT_FRAME: Final = 0x81
 """First byte of a text frame: FIN, opcode 1."""
 
+POSIX: Final = os.name == "posix"
+"""Whether a socket can be read and written like a file."""
 
 PING: Final = b"\x89\x00"
 """A ping without a payload."""
@@ -36,6 +38,45 @@ def text_frame(payload: bytes) -> bytes:
     if size < 65536:
         return b"%c%c%b%b" % (TEXT_FRAME, 126, size.to_bytes(2, "big"), payload)
     return b"%c%c%b%b" % (TEXT_FRAME, 127, size.to_bytes(8, "big"), payload)
+
+
+def lone_text(data: bytes) -> str | None:
+    """The text of ``data``, if it is one masked text frame, whole and valid, and nothing else: RFC 6455, section 5.2.
+
+    That is how nearly all messages come. What is anything else is for those who know all of the RFC.
+    """
+    if len(data) < 6 or data[0] != TEXT_FRAME or data[1] < 0x80:
+        return None
+    size, start = data[1] & 0x7F, 2
+    if size > 125:
+        start = 4 if size == 126 else 10
+        size = int.from_bytes(data[2:start])
+        if size < (126 if start == 4 else 65536):
+            return None
+    if len(data) != start + 4 + size:
+        return None
+    mask = data[start : start + 4] * (size // 4 + 1)
+    plain = int.from_bytes(data[start + 4 :]) ^ int.from_bytes(mask[:size])
+    try:
+        return plain.to_bytes(size).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def missing_at_end(data: bytes, missing: int = 0) -> int | None:
+    """How many bytes the last frame lacks of which ``data`` is a part, if it begins ``missing`` bytes before another one.
+
+    None, if it ends within a frame's head.
+    """
+    at = missing
+    while at < len(data):
+        head = data[at : at + 10]
+        start = {126: 4, 127: 10}.get(head[1] & 0x7F, 2) if len(head) > 1 else 10
+        if len(head) < start:
+            return None
+        size = int.from_bytes(head[2:start]) if start > 2 else head[1] & 0x7F
+        at += start + (4 if head[1] & 0x80 else 0) + size
+    return at - len(data)
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
@@ -141,7 +182,7 @@ class FrameStream:
     async def receive_some(self, max_bytes: int) -> bytes | bytearray:
         """What the peer sent; nothing, when the connection is gone. Cancellation loses nothing."""
         try:
-            data = await self._raw.receive_some(max_bytes)
+            data = await receive(self._raw, max_bytes)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return b""
         self.received_at = trio.current_time()
@@ -196,6 +237,24 @@ class FrameStream:
         if scope.cancelled_caught:
             self._broken = True
             await trio.aclose_forcefully(self._raw)
+
+
+async def receive(stream: trio.abc.Stream, max_bytes: int) -> bytes | bytearray:
+    """As ``stream.receive_some``, for a peer that has mostly nothing to say yet.
+
+    trio reads a socket before it waits for it: where nothing has come, that is a system call and an exception for nothing,
+    at every message. Raises and leaves behind what ``receive_some`` does.
+    """
+    if not POSIX or not isinstance(stream, trio.SocketStream):
+        return await stream.receive_some(max_bytes)
+    while True:
+        await trio.lowlevel.wait_readable(stream.socket)
+        try:
+            return os.read(stream.socket.fileno(), max_bytes)
+        except BlockingIOError:
+            continue
+        except OSError as error:
+            raise trio.BrokenResourceError from error
 
 
 async def linger(stream: trio.abc.Stream) -> None:

@@ -1,8 +1,9 @@
 """One WebSocket: messages in, frames out, pings, and a close that always closes.
 
-wsproto knows RFC 6455 and does no I/O: it takes the peer's bytes, the handshake's first, and gives events. What is sent goes
-through ``framing``. One task reads and hands each message on by a plain call, another one writes: an idle socket has these two
-tasks and nothing else, and a message is taken in the tick in which its bytes were read.
+wsproto knows RFC 6455 and does no I/O: it takes the peer's bytes, the handshake's first, and gives events. A message that comes
+alone and whole, as nearly all do, goes past it. What is sent goes through ``framing``. One task reads and hands each message on
+by a plain call, another one writes: an idle socket has these two tasks and nothing else, and a message is taken in the tick in
+which its bytes were read.
 """
 
 from collections.abc import Callable
@@ -19,14 +20,13 @@ from protocol.limits import HARD_FRAME_BYTES
 
 from ..config import Config
 from ..outbox import Outbox
-from .framing import FrameStream
+from .framing import FrameStream, lone_text, missing_at_end
 
 RECEIVE_BYTES = 65536
 """Read at once: 4 KiB would cost a system call for every 4 KiB of a large tool output."""
 
-PATIENCE = 2
-"""Ticks until the answers to a message are sent. When they have passed, a Response that it resumed may have said something:
-both go in one system call, which costs more than two ticks."""
+
+HEAD_END = b"\r\n\r\n"
 
 
 class Peer(Protocol):
@@ -63,6 +63,7 @@ class Socket:
         "_connection",
         "_expires",
         "_frames",
+        "_missing",
         "_outbox",
         "_over",
         "_parts",
@@ -79,6 +80,8 @@ class Socket:
         peer: Peer,
         scope: trio.CancelScope,
         config: Config,
+        *,
+        missing: int | None = 0,
     ) -> None:
         self._connection = connection
         self._frames = frames
@@ -91,12 +94,22 @@ class Socket:
         self._parts: list[Any] = []
         """Of a message that is not whole yet."""
         self._size = 0
+        self._missing = missing
+        """Bytes of the frame of which wsproto has a part; None, if nobody knows."""
 
     async def read(self) -> None:
         """Hand on what the peer says, until it ends the connection, or has to be sent away. The caller closes it."""
         try:
-            while await self._take_all() and (data := await self._next()):
-                self._connection.receive_data(data)
+            more = await self._take_all()
+            while more and (data := await self._next()):
+                text = lone_text(data) if self._missing == 0 and not self._parts else None
+                if text is not None:
+                    self._peer.handle(text)
+                    more = not self._outbox.overrun
+                else:
+                    self._missing = None if self._missing is None else missing_at_end(data, self._missing)
+                    self._connection.receive_data(data)
+                    more = await self._take_all()
         finally:
             self._over.set()
 
@@ -119,11 +132,8 @@ class Socket:
             frames.ping()
 
     async def _next(self) -> bytes:
-        """The next bytes of the peer. What its messages were answered with is sent before, with what they have set going."""
-        if self._frames.waiting:
-            for _ in range(PATIENCE):
-                await trio.lowlevel.checkpoint()
-            self._frames.flush()
+        """The next bytes of the peer. What its messages were answered with is sent before."""
+        self._frames.flush()
         return bytes(await self._frames.receive_some(RECEIVE_BYTES))
 
     async def _take_all(self) -> bool:
@@ -191,7 +201,8 @@ async def serve_websocket(
         async with trio.open_nursery() as nursery:
             nursery.start_soon(frames.write)
             peer = make_peer(outbox)
-            socket = Socket(connection, frames, outbox, peer, nursery.cancel_scope, config)
+            missing = missing_at_end(head.partition(HEAD_END)[2])
+            socket = Socket(connection, frames, outbox, peer, nursery.cancel_scope, config, missing=missing)
             sockets.add(socket)
             try:
                 await socket.read()
@@ -210,7 +221,7 @@ def shake_hands(data: bytes) -> tuple[Connection | None, bytes]:
 
     What follows the request was sent by a client that did not wait for the answer; it is not lost.
     """
-    head, border, rest = data.partition(b"\r\n\r\n")
+    head, border, rest = data.partition(HEAD_END)
     handshake = H11Handshake(ConnectionType.SERVER)
     try:
         handshake.receive_data(head + border)

@@ -28,6 +28,7 @@ ROWS = {
     "lab": 18,
     "simulate": 1,
     "conform": 1,
+    "peers": 6,
 }
 """How many each finds where nothing but this package is there."""
 EXTRA: set[str] = set()
@@ -47,7 +48,7 @@ def test_each_benchmark_gives_a_line_of_json_for_each_result(name: str, tmp_path
     rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
     assert Counter(row["name"] for row in rows) == {name: ROWS[name]}
     for row in rows:
-        assert row["unit"] in ("×", "KiB", "tokens/s", "s", "%")
+        assert row["unit"] in ("×", "KiB", "tokens/s", "s", "ms", "%")
         assert isinstance(row["value"], float)
         reached = row["target"] is None or (row["value"] >= row["target"] if row["at_least"] else row["value"] <= row["target"])
         assert row["met"] == reached
