@@ -7,7 +7,7 @@ A turn is one message of the model. Between two stops the items of the assistant
 ``body`` is what is sampled, without the stop token; a sampler's ``turn_ids`` are ``[*opening, *sampled, *closing]``. Prompts
 and results end where a turn of the model may be opened; ``opening`` is not in them.
 
-What any format has to keep, and ``tests/engine/models/test_formats_laws.py`` checks of each in ``FORMATS``:
+What any format has to keep, and ``tests/models/test_formats_laws.py`` checks of each in ``FORMATS``:
 
 - **Append-only** (law L8): what was rendered up to a stop is the beginning of what is rendered later.
 - **Round trip**: the body of a turn, parsed, gives items that are rendered to the same ids.
