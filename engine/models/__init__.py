@@ -4,8 +4,10 @@ from collections.abc import Callable
 from typing import Final
 
 from .base import Model
+from .chat import ChatModel
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
+from .upstream import Upstream
 
 Pace = float | None
 """Tokens per second; None for as fast as can be."""
@@ -23,9 +25,14 @@ def _trajectory(what: str, name: str | None, pace: Pace) -> Model:
     return TrajectoryModel.load(what, tokens_per_second=pace, name=name)
 
 
+def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a server of models has a pace of its own
+    return ChatModel(Upstream.parse("chat", what, name), name)
+
+
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
     "scripted": _scripted,
     "trajectory": _trajectory,
+    "chat": _chat,
 }
 
 
