@@ -108,7 +108,7 @@ class CompletionsSampler:
             return await self._next()
         except ModelError as error:
             self._failure = error
-            await self._let_go()
+            await self._let_go()  # noqa: ASYNC120 - shielded
             raise
 
     async def extend(self, new: Rendered) -> None:
