@@ -39,7 +39,7 @@ each_format = pytest.mark.parametrize("form", ALL, ids=IDS)
 
 
 @each_format
-@examples(40)
+@examples(25)
 @given(st.data())
 def test_l08_what_is_appended_changes_no_earlier_id(form: Template, data: st.DataObject) -> None:
     items = data.draw(ANY)
@@ -59,7 +59,7 @@ def test_l08_what_another_response_adds_is_the_end_of_the_whole(form: Template, 
 
 
 @each_format
-@examples(40)
+@examples(25)
 @given(ANY, ANY)
 def test_l08_a_turn_and_what_follows_are_the_prompt_of_both(form: Template, turn: list[Item], rest: list[Item]) -> None:
     turn = [item for item in turn if item.type.endswith("_call") and item.type not in ("web_search_call", "mcp_call")]
@@ -121,7 +121,7 @@ def one_turn(form: Template, items: list[Item]) -> list[Item]:
 
 
 @each_format
-@examples(120)
+@examples(60)
 @given(st.lists(SEGMENTS, min_size=1, max_size=5), st.lists(st.integers(0, 400), max_size=6))
 def test_what_is_sampled_is_rendered_to_what_was_sampled(form: Template, items: list[Item], cuts: list[int]) -> None:
     items = one_turn(form, items)
@@ -165,7 +165,7 @@ def sampled(form: Template) -> st.SearchStrategy[list[int]]:
 
 
 @each_format
-@examples(150)
+@examples(60)
 @given(st.data(), st.lists(st.integers(0, 200), max_size=6))
 def test_the_chunks_are_the_same_however_the_ids_come(form: Template, data: st.DataObject, cuts: list[int]) -> None:
     ids = data.draw(sampled(form))
@@ -183,7 +183,7 @@ def shown(form: Template, ids: list[int]) -> str:
 
 
 @each_format
-@examples(150)
+@examples(60)
 @given(st.data())
 def test_l14_nothing_is_lost_and_nothing_invented(form: Template, data: st.DataObject) -> None:
     """What is given is what was sampled, in its order; without a call and a thought it is all of it, but for blanks."""
@@ -209,7 +209,7 @@ def specials(form: Template, ids: list[int]) -> list[int]:
 
 
 @each_format
-@examples(60)
+@examples(25)
 @given(FORGED)
 def test_no_text_gives_a_special_id(form: Template, text: str) -> None:
     def prompt(text: str) -> list[int]:
