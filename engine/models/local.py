@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Final, Self
 from urllib.parse import parse_qsl
 
+from attrs import evolve
+
 from .base import Format, ModelError, Plan
 from .completions import CompletionsModel
 from .completions.sampler import CompletionsSampler
@@ -51,7 +53,7 @@ class LocalModel:
         context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
         if context > metadata.context_length:
             raise ValueError(f"{file}: the model was made for a context of {metadata.context_length} tokens, not {context}")
-        return cls(LlamaServer(file=file, name=name, context=context, **numbers), form, vocabulary, name)
+        return cls(evolve(LlamaServer(file=file, name=name, context=context), **numbers), form, vocabulary, name)
 
     @property
     def name(self) -> str:
@@ -76,10 +78,7 @@ class LocalModel:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started.
-
-        An exception or a cancellation inside ends it at once, and comes out in the exception group of a nursery.
-        """
+        """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started."""
         async with self.server.running():
             model = CompletionsModel(
                 self.server.upstream,
@@ -123,7 +122,9 @@ def gguf(what: str, name: str | None) -> LocalModel:
     """The model in a file, and what stands behind ``?``. Raises ``ValueError`` or ``OSError``."""
     path, _, options = what.partition("?")
     if not path:
-        raise ValueError(f"gguf needs a file, as in gguf:FILE or gguf:FILE?slots=2; for {', '.join(PULLABLE)} just say the name")
+        raise ValueError(
+            f"gguf needs a file, as in gguf:FILE or gguf:FILE?slots=2; for {', '.join(PULLABLE)} just say the name"
+        )
     return LocalModel.load(Path(path), name or Path(path).stem, options)
 
 
