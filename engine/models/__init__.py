@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
+from . import local
 from .base import Model
 from .chat import ChatModel
 from .scripted import ScriptedModel
@@ -29,10 +30,20 @@ def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a
     return ChatModel(Upstream.parse("chat", what, name), name)
 
 
+def _smollm2(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - as fast as the machine is
+    return local.smollm2(what, name)
+
+
+def _gguf(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
+    return local.gguf(what, name)
+
+
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
     "scripted": _scripted,
     "trajectory": _trajectory,
     "chat": _chat,
+    "smollm2": _smollm2,
+    "gguf": _gguf,
 }
 
 
