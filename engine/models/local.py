@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl
 from .base import Format, ModelError, Plan
 from .completions import CompletionsModel
 from .completions.sampler import CompletionsSampler
-from .formats import FORMATS, ModelFormat, Vocabulary
-from .gguf import Metadata, read_metadata
+from .formats import ModelFormat, Vocabulary
+from .gguf import form_of, read_metadata
 from .llama import CONTEXT_TOKENS, LlamaServer
 from .pull import PULLABLE, pulled
 
@@ -46,7 +46,7 @@ class LocalModel:
         told = _options(options)
         metadata = read_metadata(file)
         vocabulary = metadata.vocabulary()
-        form = _form(file, metadata, vocabulary, told.pop("format", None))
+        form = form_of(file, metadata, vocabulary, told.pop("format", None))
         numbers = {key: _number(key, value) for key, value in told.items()}
         context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
         if context > metadata.context_length:
@@ -123,7 +123,9 @@ def gguf(what: str, name: str | None) -> LocalModel:
     """The model in a file, and what stands behind ``?``. Raises ``ValueError`` or ``OSError``."""
     path, _, options = what.partition("?")
     if not path:
-        raise ValueError(f"gguf needs a file, as in gguf:FILE or gguf:FILE?slots=2; for {', '.join(PULLABLE)} just say the name")
+        raise ValueError(
+            f"gguf needs a file, as in gguf:FILE or gguf:FILE?slots=2; for {', '.join(PULLABLE)} just say the name"
+        )
     return LocalModel.load(Path(path), name or Path(path).stem, options)
 
 
@@ -141,14 +143,3 @@ def _number(key: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or int(value) < 1:
         raise ValueError(f"{key} is a whole number from 1 on, got {value!r}")
     return int(value)
-
-
-def _form(file: Path, metadata: Metadata, vocabulary: Vocabulary, wanted: str | None) -> ModelFormat:
-    name = wanted or metadata.form
-    if name not in FORMATS:
-        problem = f"there is no format {name!r}" if name else "its chat template is of no format that is known here"
-        raise ValueError(f"{file}: {problem}; say format=, one of {', '.join(FORMATS)}")
-    try:
-        return FORMATS[name](vocabulary)
-    except KeyError as error:
-        raise ValueError(f"{file}: the format {name} needs the special token {error}, which the vocabulary lacks") from None
