@@ -76,6 +76,12 @@ def main() -> None:
 @click.option("--data", default="sostenuto.sqlite3", help="SQLite file for the ledger and the store; :memory: for none.")
 @click.option("--park-seconds", default=3600.0, help="How long a parked Response waits for the client's results.")
 @click.option("--detach-seconds", default=300.0, help="How long a Response outlives its socket.")
+@click.option(
+    "--hold-kv",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long a park keeps its place in the model's memory from Responses that could take another; by default always.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def serve(**options: Any) -> None:
     """Serve until SIGTERM or Ctrl-C, then let Responses park or end.

@@ -6,6 +6,7 @@ from typing import Final
 from . import local
 from .base import Model
 from .chat import ChatModel
+from .completions import CompletionsModel
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
 from .upstream import Upstream
@@ -30,6 +31,10 @@ def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a
     return ChatModel(Upstream.parse("chat", what, name), name)
 
 
+def _completions(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
+    return CompletionsModel.load(what, name)
+
+
 def _smollm2(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - as fast as the machine is
     return local.smollm2(what, name)
 
@@ -42,6 +47,7 @@ KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
     "scripted": _scripted,
     "trajectory": _trajectory,
     "chat": _chat,
+    "completions": _completions,
     "smollm2": _smollm2,
     "gguf": _gguf,
 }

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final
 from attrs import define, frozen
 
 from ..vocabulary import PATTERNS, BpeVocabulary, VocabularyError, ranked
+from .formats import FORMATS, ModelFormat, Vocabulary
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
@@ -105,6 +106,18 @@ def read_metadata(file: Path) -> Metadata:
             return Metadata(_Reader(stream, file.stat().st_size).pairs())
         except GgufError as error:
             raise GgufError(f"{file}: {error}") from None
+
+
+def form_of(file: Path, metadata: Metadata, vocabulary: Vocabulary, wanted: str | None) -> ModelFormat:
+    """The format of the model in ``file``: as ``wanted``, else as its chat template tells. Raises ``ValueError``."""
+    name = wanted or metadata.form
+    if name not in FORMATS:
+        problem = f"there is no format {name!r}" if name else "its chat template is of no format that is known here"
+        raise ValueError(f"{file}: {problem}; say format=, one of {', '.join(FORMATS)}")
+    try:
+        return FORMATS[name](vocabulary)
+    except KeyError as error:
+        raise ValueError(f"{file}: the format {name} needs the special token {error}, which the vocabulary lacks") from None
 
 
 @define

@@ -17,7 +17,7 @@ ABOUT: Final[dict[str, tuple[str, str]]] = {
     "trajectory": ("trajectory:FILE", "replays a recorded rollout"),
     "smollm2": ("smollm2", "SmolLM2-135M-Instruct, in our own care"),
     "gguf": ("gguf:FILE", "a GGUF file, in our own care"),
-    "completions": ("completions:URL[#MODEL]", "a server that takes token ids: llama.cpp, vLLM, SGLang"),
+    "completions": ("completions:URL?gguf=FILE[#MODEL]", "a server that takes token ids: llama.cpp, vLLM, SGLang"),
     "chat": ("chat:URL[#MODEL]", "a server of /v1/chat/completions: vLLM, Ollama, hosted models"),
     "responses": ("responses:URL[#MODEL]", "another server of the Responses API"),
 }

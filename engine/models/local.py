@@ -21,8 +21,8 @@ from attrs import evolve
 from .base import Format, ModelError, Plan
 from .completions import CompletionsModel
 from .completions.sampler import CompletionsSampler
-from .formats import FORMATS, ModelFormat, Vocabulary
-from .gguf import Metadata, read_metadata
+from .formats import ModelFormat, Vocabulary
+from .gguf import form_of, read_metadata
 from .llama import CONTEXT_TOKENS, LlamaServer
 from .pull import PULLABLE, pulled
 
@@ -48,7 +48,7 @@ class LocalModel:
         told = _options(options)
         metadata = read_metadata(file)
         vocabulary = metadata.vocabulary()
-        form = _form(file, metadata, vocabulary, told.pop("format", None))
+        form = form_of(file, metadata, vocabulary, told.pop("format", None))
         numbers = {key: _number(key, value) for key, value in told.items()}
         context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
         if context > metadata.context_length:
@@ -142,14 +142,3 @@ def _number(key: str, value: str) -> int:
     if not value.isascii() or not value.isdigit() or int(value) < 1:
         raise ValueError(f"{key} is a whole number from 1 on, got {value!r}")
     return int(value)
-
-
-def _form(file: Path, metadata: Metadata, vocabulary: Vocabulary, wanted: str | None) -> ModelFormat:
-    name = wanted or metadata.form
-    if name not in FORMATS:
-        problem = f"there is no format {name!r}" if name else "its chat template is of no format that is known here"
-        raise ValueError(f"{file}: {problem}; say format=, one of {', '.join(FORMATS)}")
-    try:
-        return FORMATS[name](vocabulary)
-    except KeyError as error:
-        raise ValueError(f"{file}: the format {name} needs the special token {error}, which the vocabulary lacks") from None

@@ -129,6 +129,16 @@ FITS = {
     ),
     "the whole": ({"type": "object", "properties": {"next": {"$ref": "#"}}}, {"next": {"next": {}}}, {"next": 1}),
     "all of": ({"allOf": [{"properties": {"a": {"type": "null"}}}, {"required": ["a"]}]}, {"a": None}, {}),
+    "all of what is elsewhere": (
+        {"allOf": [{"$ref": "#/$defs/a"}, {"properties": {"b": {"type": "null"}}}], "$defs": {"a": {"required": ["a"]}}},
+        {"b": None, "a": 1},
+        {"b": 1, "a": 1},
+    ),
+    "properties beside any of": (
+        {"properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
+        {"b": None},
+        {},
+    ),
     "one of": ({"oneOf": [{"type": "null"}, {"type": "integer"}]}, 1, "1"),
     "no items": ({"type": "array", "maxItems": 0}, [], [1]),
     "no properties": ({"type": "object", "additionalProperties": False}, {}, {"a": 1}),
@@ -158,12 +168,23 @@ def test_a_schema(schema: object, good: object, bad: object) -> None:
         False,
         None,
         {"type": "string", "minLength": 10**9},
+        {"properties": {"a": {"type": "array"}}, "anyOf": [{"$ref": "#"}, {"$ref": "#"}]},
         {"type": "array", "maxItems": -1},
     ],
 )
 def test_what_cant_be_said_leaves_more_open(schema: object) -> None:
     grammar = written_for(schema)
     assert any(grammar.accepts(dumps(value)) for value in ({"a": [1, "b"]}, [1], "a" * 1000))
+
+
+def test_no_schema_costs_much() -> None:
+    doubling = {"properties": {"a": {"$ref": "#"}}, "anyOf": [{"$ref": "#"}, {"properties": {"b": {"$ref": "#"}}}]}
+    deep: object = {"type": "integer"}
+    for _ in range(500):
+        deep = {"type": "array", "items": deep}
+    for schema in (doubling, deep, {"anyOf": [doubling] * 9}):
+        text = Written()
+        assert len(text.text(text.schema(schema))) < 1_000_000
 
 
 def test_the_spacing_is_that_of_the_templates() -> None:
@@ -214,7 +235,11 @@ PATCH, SHELL, NOW = ("patch", {"input": "a\né"}), ("shell", {"commands": ["ls"]
 JSON = {"format": {"type": "json_schema", "name": "x", "schema": ADD}}
 
 ASKED = {
-    "required": ({"tool_choice": "required"}, [[GOOD], [PATCH], [SHELL, NOW]], [[("add", {"a": 1})], [("other", {})], []]),
+    "required": (
+        {"tool_choice": "required"},
+        [[GOOD], [PATCH], [SHELL, NOW]],
+        [[("add", {"a": 1})], [("other", {})], [], [NOW] * 17],
+    ),
     "one call": ({"tool_choice": "required", "parallel_tool_calls": False}, [[GOOD]], [[GOOD, GOOD]]),
     "a function": ({"tool_choice": {"type": "function", "name": "add"}}, [[GOOD], [GOOD, GOOD]], [[NOW], []]),
     "a custom tool": ({"tool_choice": {"type": "custom", "name": "patch"}}, [[PATCH]], [[GOOD]]),

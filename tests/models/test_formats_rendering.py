@@ -14,7 +14,8 @@ from .support_formats import PLAIN_MARKS, SPECIAL_MARKS
 
 CHATML, LLAMA3 = FORMATS["chatml"](PLAIN_MARKS), FORMATS["llama3"](PLAIN_MARKS)
 ADD = Tool(type="function", name="add", description="Adds", parameters={"type": "object", "properties": {}}, strict=True)
-ADD_JSON = '{"type": "function", "function": {"name": "add", "description": "Adds", "parameters": {"type": "object", "properties": {}}}}'
+FUNCTION = '{"name": "add", "description": "Adds", "parameters": {"type": "object", "properties": {}}}'
+ADD_JSON = f'{{"type": "function", "function": {FUNCTION}}}'
 
 
 def items(*wire: dict[str, object]) -> list[Item]:

@@ -1,25 +1,30 @@
 """``completions:URL``: a model behind a server that takes token ids, and says which ids it has sampled.
 
-    completions:http://127.0.0.1:8080                 llama.cpp's server
-    completions:http://127.0.0.1:8000/v1#Qwen/Qwen3-8B   vLLM, SGLang
+    completions:http://127.0.0.1:8080?gguf=qwen3-8b.gguf                  llama.cpp's server
+    completions:http://127.0.0.1:8000/v1?gguf=qwen3-8b.gguf#Qwen/Qwen3-8B   vLLM, SGLang
 
 Token level: the engine renders, sends ids and never text, and a Response's tokens are exactly those that were sampled. Where
 the server has slots (llama.cpp), each live Response has one as long as it can, so that its state is still there when it goes
-on (``engine.models.completions.slots``). Which kind of server it is, is found out by asking it.
+on (``engine.models.completions.slots``). Which kind of server it is, is found out by asking it. The vocabulary and the format
+are read from a GGUF file of the model, of which the tensors are not read; ``format=NAME`` (of ``FORMATS``) says the latter
+where the file does not.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Final
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import parse_qsl
 
 import trio
 from attrs import evolve
 
 from ..base import Format, ModelError, Plan
 from ..formats.base import ModelFormat, Vocabulary
+from ..gguf import form_of, read_metadata
 from ..upstream import Upstream
-from .probe import Found, find
+from .probe import find
 from .sampler import CompletionsSampler, Keeper, Server
 from .slots import Slots
 
@@ -50,7 +55,22 @@ class CompletionsModel:
         self._keeper = keeper
         self._seed = seed
         self._server: Server | None = None
-        self._found: Found | None = None
+
+    @classmethod
+    def load(cls, what: str, name: str | None) -> Self:
+        """From what stands behind ``completions:``. Raises ``ValueError`` or ``OSError``."""
+        url, _, model = what.partition("#")
+        url, _, query = url.partition("?")
+        told = dict(parse_qsl(query))
+        if unknown := told.keys() - {"gguf", "format"}:
+            raise ValueError(f"{KIND}: no such option: {', '.join(sorted(unknown))}; there are gguf and format")
+        if "gguf" not in told:
+            raise ValueError(f"{KIND} needs the model's vocabulary: a GGUF file of it, as in {KIND}:{url}?gguf=FILE")
+        file = Path(told["gguf"])
+        metadata = read_metadata(file)
+        vocabulary = metadata.vocabulary()
+        form = form_of(file, metadata, vocabulary, told.get("format"))
+        return cls(Upstream.parse(KIND, f"{url}#{model}", name), form, vocabulary, name)
 
     @property
     def name(self) -> str:
@@ -78,7 +98,6 @@ class CompletionsModel:
         """Connections to it, as long as the context lasts. Raises ``ModelError`` if the server can't be used."""
         async with self._upstream.connected() as http:
             found = await find(http, self._upstream, self._vocabulary)
-            self._found = found
             self._server = Server(
                 http=http,
                 dialect=found.dialect,

@@ -142,7 +142,8 @@ class _LlamaReading(Reading):
 
     def _end(self, payload: Mapping[str, Any]) -> None:
         self.ended = "length" if payload["stop_type"] == "limit" else "stop"
-        self.unknown += self._missing(payload, 0)
+        missing = self._missing(payload, 0)  # a character that was begun; a stop token behind it is not told either
+        self.unknown += missing - 1 if missing and self.ended == "stop" else missing
         timings = payload.get("timings") or {}
         self.reused, self.evaluated = timings.get("cache_n"), timings.get("prompt_n")
 

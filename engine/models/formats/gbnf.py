@@ -1,8 +1,8 @@
 r"""JSON Schema as a grammar in GBNF, the notation of llama.cpp.
 
 The JSON is as ``json.dumps`` and chat templates write it: ``{"a": 1, "b": [true]}``, one space behind each comma and colon
-and no other blanks, properties in the order of the schema. So a small model loses itself in no blanks, and what it samples is
-rendered to the same ids.
+and no other blanks; properties in the order of the schema, and no others where it names some. So a small model loses itself in
+no blanks, and what it samples is rendered to the same ids.
 
 What a grammar can say is said: types, properties (required and optional), ``enum`` and ``const``, ``anyOf`` and ``oneOf``,
 arrays with their bounds, ``$ref`` within the schema, recursion, the length of strings, no minus where ``minimum`` is not
@@ -21,7 +21,10 @@ from protocol.fields import Json
 REPETITIONS: Final = 1_000
 """llama.cpp refuses longer repetitions; where a schema allows more, there is no bound."""
 DEPTH: Final = 100
-"""Deeper schemas allow any value below."""
+RULES: Final = 5_000
+"""Schemas that are deeper, or need more rules, allow any value below: nobody's request is to cost more."""
+
+COMBINED: Final = ("anyOf", "oneOf", "allOf")
 
 _ANY: Final = {
     "value": 'object | array | string | number | "true" | "false" | "null"',
@@ -67,6 +70,11 @@ class Grammar:
         """What is of ``schema``, as an expression."""
         return _Converter(self, schema).expression(schema, 0)
 
+    @property
+    def full(self) -> bool:
+        """Whether it has as many rules as it may have."""
+        return len(self._rules) >= RULES
+
     def text(self, root: str) -> str:
         """The grammar of the expression ``root``."""
         return "".join(f"{name} ::= {body}\n" for name, body in {"root": root, **self._rules}.items())
@@ -83,7 +91,7 @@ class _Converter:
         """Those that are being converted, with no bracket between: what is nothing but itself may be any value."""
 
     def expression(self, schema: Any, depth: int) -> str:
-        if not isinstance(schema, Mapping) or depth > DEPTH:
+        if not isinstance(schema, Mapping) or depth > DEPTH or self._grammar.full:
             return self._grammar.any("value")
         if isinstance(schema.get("$ref"), str):
             return self._reference(schema["$ref"], depth)
@@ -91,11 +99,9 @@ class _Converter:
             return self._one_of([schema["const"]])
         if isinstance(schema.get("enum"), list) and schema["enum"]:
             return self._one_of(schema["enum"])
-        for key in ("anyOf", "oneOf"):
+        for key in COMBINED:
             if isinstance(schema.get(key), list) and schema[key]:
-                return self._alternatives([self.expression(one, depth + 1) for one in schema[key]])
-        if isinstance(schema.get("allOf"), list) and schema["allOf"]:
-            return self.expression(_merged(schema), depth + 1)
+                return self._alternatives([self.expression(one, depth + 1) for one in self._each(schema, key)])
         kinds = schema.get("type", _implied(schema))
         names = kinds if isinstance(kinds, list) else [kinds]
         return self._alternatives([self._kind(name, schema, depth) for name in names])
@@ -117,6 +123,35 @@ class _Converter:
             self._grammar.add(self.expression(target, depth + 1), self._named[reference])
             self._open = before
         return self._named[reference]
+
+    def _each(self, schema: Json, key: str) -> list[Any]:
+        """The alternatives of a schema; each with the properties that stand beside them, if there are any. Of ``allOf`` one."""
+        parts = schema[key]
+        alone = not {"properties", "required"} & schema.keys()
+        if key == "allOf":
+            return [*parts] if alone and len(parts) == 1 else [self._merged(schema, key, parts)]
+        return [*parts] if alone else [self._merged(schema, key, [part]) for part in parts]
+
+    def _merged(self, schema: Json, key: str, parts: Sequence[Any]) -> Json:
+        """``schema`` and ``parts``, which stand in ``key``, in one: what is said last counts, but properties add up.
+
+        Of what a part refers to, alternatives are left out: they may lead back here.
+        """
+        merged: dict[str, Any] = {name: value for name, value in schema.items() if name != key}
+        for part in parts:
+            reference = part.get("$ref") if isinstance(part, Mapping) else None
+            found = _resolved(self._root, reference) if isinstance(reference, str) else part
+            if found is not part and isinstance(found, Mapping):
+                found = {name: value for name, value in found.items() if name not in ("$ref", *COMBINED)}
+            for name, value in found.items() if isinstance(found, Mapping) else ():
+                old = merged.get(name)
+                if isinstance(old, Mapping) and isinstance(value, Mapping):
+                    merged[name] = {**old, **value}
+                elif name == "required" and isinstance(old, list) and isinstance(value, list):
+                    merged[name] = [*old, *value]
+                else:
+                    merged[name] = value
+        return merged
 
     def _kind(self, name: Any, schema: Json, depth: int) -> str:
         if name in ("object", "array"):
@@ -142,7 +177,7 @@ class _Converter:
         low, high = _bounds(schema, "minItems", "maxItems")
         if high == 0:
             return '"[]"'
-        item = self.expression({} if "prefixItems" in schema else schema.get("items"), depth + 1)
+        item = self._rule(self.expression({} if "prefixItems" in schema else schema.get("items"), depth + 1))
         more = _times(max(low - 1, 0), None if high is None else high - 1)
         items = f'{item} (", " {item}){more}'
         return f'"[" {items} "]"' if low else f'"[" ({items})? "]"'
@@ -157,12 +192,16 @@ class _Converter:
             pairs = [(self._pair(name, one, depth), name in needed) for name, one in properties.items()]
             return f'"{{" {self._properties(pairs)} "}}"'
         more = schema.get("additionalProperties", True)
-        if more is False:
+        if more is False or (isinstance(known, Mapping) and more is True):
             return '"{}"'
         if not isinstance(more, Mapping) or not more:
             return self._grammar.any("object")
         pair = self._grammar.add(f'{self._grammar.any("string")} ": " {self.expression(more, depth + 1)}')
         return f'"{{" ({pair} (", " {pair})*)? "}}"'
+
+    def _rule(self, expression: str) -> str:
+        """A name for an expression: llama.cpp multiplies repetitions with what stands in them, and refuses large ones."""
+        return expression if expression.replace("-", "").isalnum() else self._grammar.add(expression)
 
     def _pair(self, name: str, schema: Any, depth: int) -> str:
         key = literal(f"{json.dumps(name, ensure_ascii=False)}: ")
@@ -189,23 +228,6 @@ def _implied(schema: Json) -> str | None:
     if "properties" in schema or "required" in schema:
         return "object"
     return "array" if "items" in schema else None
-
-
-def _merged(schema: Json) -> Json:
-    """``allOf`` in one schema: what is said last counts, but for properties, which add up."""
-    merged: dict[str, Any] = {key: value for key, value in schema.items() if key != "allOf"}
-    for part in schema["allOf"]:
-        if not isinstance(part, Mapping):
-            continue
-        for key, value in part.items():
-            old = merged.get(key)
-            if key == "properties" and isinstance(old, Mapping) and isinstance(value, Mapping):
-                merged[key] = {**old, **value}
-            elif key == "required" and isinstance(old, list) and isinstance(value, list):
-                merged[key] = [*old, *value]
-            else:
-                merged[key] = value
-    return merged
 
 
 def _resolved(root: Any, reference: str) -> Any:

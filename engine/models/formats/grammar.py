@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from attrs import frozen
 
@@ -17,6 +17,9 @@ from ...stages.validate import callable_tools
 from ..base import Plan
 from .calls import Function, dumps, functions
 from .gbnf import Grammar, literal
+
+PARALLEL_CALLS: Final = 16
+"""A small model that has to make calls finds no end of them by itself."""
 
 
 @frozen(kw_only=True)
@@ -55,7 +58,7 @@ def _forces(choice: Any) -> bool:
 
 def _calls(grammar: Grammar, offered: Sequence[Function], form: CallForm, parallel: bool) -> str:
     call = grammar.add(" | ".join(_call(grammar, one, form) for one in offered))
-    return f"{call} ({literal(form.between)} {call})*" if parallel else call
+    return f"{call} ({literal(form.between)} {call}){{0,{PARALLEL_CALLS - 1}}}" if parallel else call
 
 
 def _call(grammar: Grammar, function: Function, form: CallForm) -> str:
