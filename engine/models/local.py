@@ -13,10 +13,8 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl
-
-from attrs import evolve
 
 from .base import Format, ModelError, Plan
 from .completions import CompletionsModel
@@ -49,11 +47,11 @@ class LocalModel:
         metadata = read_metadata(file)
         vocabulary = metadata.vocabulary()
         form = form_of(file, metadata, vocabulary, told.pop("format", None))
-        numbers = {key: _number(key, value) for key, value in told.items()}
+        numbers: dict[str, Any] = {key: _number(key, value) for key, value in told.items()}
         context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
         if context > metadata.context_length:
             raise ValueError(f"{file}: the model was made for a context of {metadata.context_length} tokens, not {context}")
-        return cls(evolve(LlamaServer(file=file, name=name, context=context), **numbers), form, vocabulary, name)
+        return cls(LlamaServer(file=file, name=name, context=context, **numbers), form, vocabulary, name)
 
     @property
     def name(self) -> str:
