@@ -30,7 +30,7 @@ READ_FILE: dict[str, Any] = {
         "additionalProperties": False,
     },
 }
-TOKENS = 60
+TOKENS = 40
 
 
 @asynccontextmanager
