@@ -128,7 +128,8 @@ def list_models(context: click.Context, /, specs: tuple[str, ...], as_json: bool
     """List the kinds of models that can be served, or say of some models whether they answer.
 
     With --model each is started or asked, as serve would do. A line each, its fields separated by tabs: of a kind how it is
-    named, whether it is ready, and what it is; of a model whether it answers, and what it says of itself, or what is wrong. Ends with status 1 if one does not answer.
+    named, whether it is ready, and what it is; of a model whether it answers, and what it says of itself, or what is wrong.
+    Ends with status 1 if one does not answer.
     """
     from .models import listing
 

@@ -77,6 +77,8 @@ class FakeUpstream(httpx2.AsyncBaseTransport):
         """The bodies of what it was asked, but for lists of models."""
         self.headers: list[Mapping[str, str]] = []
         """The headers of the same requests, with small letters."""
+        self.connections = 0
+        """How many there were, on sockets."""
         self.dropped = 0
         """Answers whose client went away before their end."""
 
@@ -111,6 +113,7 @@ class FakeUpstream(httpx2.AsyncBaseTransport):
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         rest = b""
+        self.connections += 1
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async with stream:
                 while request := await _read_request(stream, rest):
