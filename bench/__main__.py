@@ -28,6 +28,7 @@ BENCHMARKS: Final = {
     "lab": "lab",
     "simulate": "simulated",
     "conform": "conform",
+    "kv": "kv",
 }
 """Each is the function of that name in a module of this package; ``docs/performance.md`` has a place for its table."""
 

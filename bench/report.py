@@ -36,6 +36,8 @@ class Sizes:
     """Of each cell of ``compare``."""
     calls: int = 24
     """Of the rollouts that it plays; the long one has more."""
+    prefills: int = 7
+    """Of each length of history, by a real model, in each way."""
 
 
 FULL: Final = Sizes()
@@ -49,6 +51,7 @@ QUICK: Final = Sizes(
     rollouts=8,
     simulated=200,
     repetitions=3,
+    prefills=3,
 )
 TINY: Final = Sizes(
     deltas=40,
@@ -63,6 +66,7 @@ TINY: Final = Sizes(
     simulated=2,
     repetitions=1,
     calls=2,
+    prefills=1,
 )
 """Shows that it runs; its figures mean nothing."""
 
