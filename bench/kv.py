@@ -69,7 +69,9 @@ def kv(sizes: Sizes) -> Iterator[Row]:
     for size in histories:
         for way in WAYS:
             yield _row(size, way, times[size])
-    yield Row(name="kv", what=f"lateness of the event loop while {SLOTS} Responses sample, p99", value=late, unit="ms", target=LATE_MS)
+    yield Row(
+        name="kv", what=f"lateness of the event loop while {SLOTS} Responses sample, p99", value=late, unit="ms", target=LATE_MS
+    )
 
 
 def _row(size: int, way: Way, times: dict[Way, list[float]]) -> Row:
