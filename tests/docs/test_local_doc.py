@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from engine.models.local import OPTIONS
+from engine.models import load_model
+from engine.models.local import OPTIONS, LocalModel
 from engine.models.pull import CannotPull
 from engine.testing.local import model_file
 
@@ -70,11 +71,12 @@ def test_three_commands_give_a_real_model() -> None:
 
 
 def test_a_file_of_ones_own() -> None:
-    file = re.search(r"gguf:([^?]+)", BLOCKS[1])
+    spec = shlex.split(BLOCKS[1])[-1]
+    file = re.search(r"gguf:([^?]+)", spec)
     assert file is not None
-    command = BLOCKS[1].replace(file[1], str(model_file())).replace("16384", "512")
-    with serving(command) as url, urllib.request.urlopen(f"{url}/models", timeout=60) as answer:
-        assert [model["id"] for model in json.load(answer)["data"]] == ["qwen"]
+    model = load_model(spec.replace(file[1], str(model_file())).replace("16384", "512"))
+    assert isinstance(model, LocalModel)
+    assert (model.name, model.server.slots, model.server.context) == ("qwen", 2, 512)
 
 
 def test_whether_models_answer() -> None:
