@@ -145,11 +145,11 @@ class _House:
         clock = _Clock()
         async with self.client.rollout(**fields) as rollout:
             async for event in rollout:
-                clock.hear(event.data)
+                clock.hear(event.frame)
                 if event.type == "response.done":
                     await between()
                     clock.start()
-                    await rollout.append(_output(event.data["required_input"][0]["call_id"]))
+                    await rollout.append(_output(event.frame["required_input"][0]["call_id"]))
         report = rollout.result().response["engine"]
         if (report["kv_kept"], report["kv_lost"]) != (int(kept), int(not kept)):
             raise RuntimeError(f"the state was to be {'kept' if kept else 'lost'}: {report}")

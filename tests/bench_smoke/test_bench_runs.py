@@ -40,11 +40,12 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_each_benchmark_gives_a_line_of_json_for_each_result(tmp_path: Path) -> None:
-    done = run("--tiny", "--only", ",".join(ROWS), "--json", "-", "--markdown", str(tmp_path / "table.md"))
+@pytest.mark.parametrize("name", ROWS)
+def test_each_benchmark_gives_a_line_of_json_for_each_result(name: str, tmp_path: Path) -> None:
+    done = run("--tiny", "--only", name, "--json", "-", "--markdown", str(tmp_path / "table.md"))
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
-    assert Counter(row["name"] for row in rows) == ROWS
+    assert Counter(row["name"] for row in rows) == {name: ROWS[name]}
     for row in rows:
         assert row["unit"] in ("×", "KiB", "tokens/s", "s", "%")
         assert isinstance(row["value"], float)

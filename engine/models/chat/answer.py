@@ -42,18 +42,18 @@ class Answer:
 
     @classmethod
     async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any], path: str = "/chat/completions") -> "Answer":
-        """Send a request, and read the head of its answer. Raises ``ModelError``: ``NotThere`` if nothing was asked.
-        Cancellation drops the connection."""
+        """Send a request, and read the head of its answer. Raises ``ModelError``, for any status but success; ``NotThere``
+        if nothing was asked. Cancellation drops the connection."""
         url = str(http.base_url)
         request = http.build_request("POST", path, content=encode(body), headers=_HEADERS)
         try:
             response = await http.send(request, stream=True)
-            if not response.is_error:
+            if response.is_success:
                 return cls(url, response)
             try:
                 text = (await response.aread()).decode("utf-8", "replace")
             finally:
-                await _close(response)
+                await _close(response)  # noqa: ASYNC102 - shielded, with a deadline
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise NotThere(broken(url, error).message) from error
         except httpx2.HTTPError as error:

@@ -20,7 +20,10 @@ def test_who_sleeps_by_the_clock_and_who_sleeps_by_trio_wake_when_they_are_due(
 
         async def sleeper(number: int, begin: float, due: float, by_trio: bool) -> None:
             await trio.sleep_until(begin)
-            await (trio.sleep_until(due) if by_trio else virtual.sleep_until(due))
+            if by_trio:
+                await trio.sleep_until(due)
+            else:
+                await virtual.sleep_until(due)
             woke.append((number, trio.current_time()))
 
         async def main() -> None:
