@@ -29,6 +29,7 @@ BENCHMARKS: Final = {
     "simulate": "simulated",
     "conform": "conform",
     "peers": "peers",
+    "kv": "kv",
 }
 """Each is the function of that name in a module of this package; ``docs/performance.md`` has a place for its table."""
 

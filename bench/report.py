@@ -46,6 +46,8 @@ class Sizes:
     """Rollouts at once."""
     peers: bool = True
     """Whether servers of others take part, which are installed where they are not there."""
+    prefills: int = 7
+    """Of each length of history, by a real model, in each way."""
 
 
 FULL: Final = Sizes()
@@ -60,6 +62,7 @@ QUICK: Final = Sizes(
     simulated=200,
     peer_rollouts=8,
     repetitions=3,
+    prefills=3,
 )
 TINY: Final = Sizes(
     deltas=40,
@@ -79,6 +82,7 @@ TINY: Final = Sizes(
     peer_turns=(3, 13),
     crowd=3,
     peers=False,
+    prefills=1,
 )
 """Shows that it runs; its figures mean nothing."""
 

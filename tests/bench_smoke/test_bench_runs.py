@@ -31,7 +31,7 @@ ROWS = {
     "peers": 6,
 }
 """How many each finds where nothing but this package is there."""
-EXTRA: set[str] = set()
+EXTRA = {"kv"}
 """Benchmarks that want more than this package, and are tried elsewhere."""
 
 

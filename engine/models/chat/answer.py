@@ -1,5 +1,6 @@
 """One request's answer, as it comes: an ``Answer`` holds the connection until it has ended, or is let go."""
 
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -40,11 +41,11 @@ class Answer:
         self._begins = True
 
     @classmethod
-    async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any]) -> "Answer":
+    async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any], path: str = "/chat/completions") -> "Answer":
         """Send a request, and read the head of its answer. Raises ``ModelError``, for any status but success; ``NotThere``
         if nothing was asked. Cancellation drops the connection."""
         url = str(http.base_url)
-        request = http.build_request("POST", "/chat/completions", content=encode(body), headers=_HEADERS)
+        request = http.build_request("POST", path, content=encode(body), headers=_HEADERS)
         try:
             response = await http.send(request, stream=True)
             if response.is_success:
@@ -97,7 +98,20 @@ class Answer:
 
     async def aclose(self) -> None:
         """Let the connection go. Also when cancelled."""
+        await _cut(self._response, self._bytes)
         await _close(self._bytes, self._response)
+
+
+async def _cut(response: httpx2.Response, received: AsyncGenerator[bytes, None]) -> None:
+    """End the connection below an answer that is not over, and let the generators that read from it find out: closing the
+    outermost alone leaves those within to the garbage collector, of which trio warns."""
+    network = response.extensions.get("network_stream")
+    if response.is_closed or network is None:
+        return
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS), suppress(httpx2.HTTPError, OSError):
+        network.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        while await anext(received, None) is not None:
+            pass
 
 
 async def _close(*opened: AsyncGenerator[bytes, None] | httpx2.Response) -> None:
