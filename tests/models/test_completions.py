@@ -11,6 +11,7 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.models import load_model
 from engine.models.base import Chunk, Counted, ModelError, Plan, Rendered, Stop, Text
 from engine.models.completions import CompletionsModel
 from engine.models.completions.sampler import CompletionsSampler
@@ -378,3 +379,8 @@ def test_slots_are_shared_and_nothing_is_mixed_up(stories: list[Story], slots: i
         assert cancelled or counts["told"] == counts["parks"]
 
     run(main)
+
+
+def test_the_vocabulary_has_to_be_said() -> None:
+    with pytest.raises(ValueError, match=r"completions:http://127.0.0.1:9\?gguf=FILE"):
+        load_model("completions:http://127.0.0.1:9")
