@@ -166,6 +166,25 @@ def test_a_model_that_may_make_one_call_is_stopped_behind_it(slots: int | None) 
     in_a_turn(server, then, parallel_tool_calls=False)
 
 
+ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "look"}]}
+
+
+@KINDS
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}, ALLOWED])
+def test_a_call_that_has_to_be_made_is_made_in_the_first_turn(slots: int | None, choice: Any) -> None:
+    server = TokenServer(lambda _: [*CALL, STOP], WORDS, slots=slots)
+
+    async def then(sampler: CompletionsSampler) -> None:
+        await turn(sampler)
+        await sampler.extend(more("On"))
+        await turn(sampler)
+        first, second = server.requests[-2:]
+        assert "grammar" in first or "ebnf" in first
+        assert not {"grammar", "ebnf", "structured_outputs"} & second.keys()
+
+    in_a_turn(server, then, tool_choice=choice)
+
+
 @pytest.mark.parametrize("where", ["token_ids", "logprobs", "content"])
 def test_ids_are_found_where_a_server_says_them(where: str) -> None:
     server = TokenServer(lambda _: said("Hi"), WORDS, says_ids=where)
