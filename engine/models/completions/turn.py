@@ -16,7 +16,7 @@ class Turn:
         self.sampled: list[int] = []
         """Without the stop token."""
         self.enough = False
-        """The model has said what it may: the server need not go on."""
+        """The model has said what it may, and the server goes on: it is to be stopped."""
         self._stops = form.stops
         self._parser = form.parser(plan)
         self._parallel = plan.parallel_tool_calls
@@ -36,15 +36,14 @@ class Turn:
         """One event. Raises ``ModelError``."""
         chunks: list[Chunk] = []
         for token in self.reading.feed(payload):
-            if self._stopped or self.enough:
-                self.enough = True  # the server does not stop where the format does
+            if self._stopped or (self._parser.called and not self._parallel and token not in self._stops):
+                self.enough = True  # the server does not stop where it should
                 break
             if token in self._stops:
                 self._stopped = True
                 continue
             self.sampled.append(token)
             chunks += self._parser.feed((token,))
-            self.enough = self._parser.called and not self._parallel
         return chunks
 
     def finish(self) -> list[Chunk]:
