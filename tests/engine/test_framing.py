@@ -51,6 +51,7 @@ def test_what_is_not_whole_or_not_alone_is_left_to_wsproto(text: str, data: st.D
         b"\x81\xfe\x00\x02\x00\x00\x00\x00hi",  # a size that is longer than it need be
         b"\x81\x82\x00\x00\x00\x00\xff\xfe",  # no UTF-8
     ],
+    ids=["begun", "binary", "ping", "not masked", "reserved bit", "long size", "no UTF-8"],
 )
 def test_what_is_anything_else_is_left_to_wsproto(data: bytes) -> None:
     assert lone_text(data) is None
