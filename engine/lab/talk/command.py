@@ -251,7 +251,10 @@ class Desk:
 
 def _told(counts: Counts) -> str:
     responses = "one Response" if counts.responses == 1 else f"{counts.responses} Responses"
-    return f"{responses}, parked {counts.parks} times; {counts.input_tokens:,} tokens in, {counts.output_tokens:,} out"
+    told = f"{responses}, parked {counts.parks} times; {counts.input_tokens:,} tokens in, {counts.output_tokens:,} out"
+    if counts.kept or counts.lost:
+        told += f"; the model's state was kept {counts.kept} times and lost {counts.lost} times"
+    return told
 
 
 def _facts(counts: Counts) -> list[tuple[str, str]]:

@@ -76,7 +76,8 @@ class Audience(Protocol):
 
 @frozen(kw_only=True)
 class Counts:
-    """What it has taken so far. ``parks`` are those for tools and for the person; tokens are as ``usage`` has them."""
+    """What it has taken so far. ``parks`` are those for tools and for the person; tokens are as ``usage`` has them; ``kept``
+    and ``lost`` is what became of the model's state in parks, of Responses that have ended and models that say it."""
 
     responses: int = 0
     parks: int = 0
@@ -85,6 +86,8 @@ class Counts:
     cached_tokens: int = 0
     output_tokens: int = 0
     reasoning_tokens: int = 0
+    kept: int = 0
+    lost: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
         return Counts(**{name: getattr(self, name) + getattr(other, name) for name in Counts.__annotations__})
@@ -93,6 +96,7 @@ class Counts:
     def of(cls, rollout: Rollout) -> "Counts":
         """Those of one Response, as last heard."""
         usage: Mapping[str, Any] = rollout.state.usage or {}
+        engine = (rollout.state.response or {}).get("engine") or {}
         return cls(
             responses=rollout.state.response_id is not None,
             parks=rollout.state.parks,
@@ -101,6 +105,8 @@ class Counts:
             cached_tokens=(usage.get("input_tokens_details") or {}).get("cached_tokens") or 0,
             output_tokens=usage.get("output_tokens") or 0,
             reasoning_tokens=(usage.get("output_tokens_details") or {}).get("reasoning_tokens") or 0,
+            kept=engine.get("kv_kept") or 0,
+            lost=engine.get("kv_lost") or 0,
         )
 
 
