@@ -19,7 +19,7 @@ from protocol.events import TERMINAL
 from protocol.items import OUTPUT_TYPE_OF
 
 from .client import ConnectionLost, RolloutError
-from .transport.dialing import Door, Socket
+from .transport.dialing import MAX_MESSAGE_CHARS, Door, Socket
 
 CREATE_BETA = b"responses_websockets=2026-02-06"
 """The ``OpenAI-Beta`` of the create shape."""
@@ -77,19 +77,18 @@ class HttpWire:
                 if answer.status_code != httpx2.codes.OK:
                     raise RolloutError.of(parse(await answer.aread()), answer.status_code)
                 response = None
-                async for line in answer.aiter_lines():  # to the end, so that the connection serves the next turn, too
-                    response = self._line(line, on_event) or response
+                events = httpx2.EventSource(answer, max_event_size=MAX_MESSAGE_CHARS)
+                async for event in events:  # to the end, so that the connection serves the next turn, too
+                    response = self._take(event.data, on_event) or response
+                self.bytes_down += answer.num_bytes_downloaded
         except httpx2.TransportError as error:
             raise ConnectionLost(f"{type(error).__name__}: {error}") from error
         if response is None:
             raise ConnectionLost("the stream ended before the Response did")
         return response
 
-    def _line(self, line: str, on_event: OnEvent) -> Frame | None:
-        self.bytes_down += len(line.encode()) + 1
-        if not line.startswith("data: {"):
-            return None
-        return _digest(parse(line.removeprefix("data: ")), on_event)
+    def _take(self, data: str, on_event: OnEvent) -> Frame | None:
+        return _digest(parse(data), on_event) if data.startswith("{") else None
 
 
 def _digest(frame: Frame, on_event: OnEvent) -> Frame | None:

@@ -9,7 +9,7 @@ client's tools that are known by their type (``shell``): what they ask is an obj
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from attrs import define, evolve
 
@@ -25,6 +25,7 @@ from protocol.items import (
     Item,
     LocalShellCall,
     Message,
+    OtherItem,
     OutputText,
     Reasoning,
     ShellCall,
@@ -118,6 +119,10 @@ class Output:
         elif kind is base.Counted:
             self.tokens += chunk.tokens  # type: ignore[union-attr]
             self.reasoning_tokens += chunk.reasoning  # type: ignore[union-attr]
+        elif kind is base.MessageEnd:
+            self._end(chunk)  # type: ignore[arg-type]
+        elif kind is base.Carried:
+            self._carry(chunk.item)  # type: ignore[union-attr]
         else:
             self.close()
 
@@ -150,6 +155,30 @@ class Output:
             raise base.ModelError("the model sampled arguments outside of a call")
         self._open.add(chunk.pieces)
         self.tokens += chunk.tokens
+
+    def _end(self, chunk: base.MessageEnd) -> None:
+        opened, sealed = self._open, chunk.encrypted_content
+        if isinstance(opened, _OpenMessage):
+            opened.phase = chunk.phase
+        elif isinstance(opened, _OpenReasoning):
+            opened.encrypted = sealed
+        self.close()
+        if sealed is not None and not isinstance(opened, _OpenReasoning):
+            begun = Reasoning(id=new_id("reasoning", self._entropy), status="in_progress")
+            self._at_once(begun, evolve(begun, status="completed", encrypted_content=sealed))
+
+    def _carry(self, item: OtherItem) -> None:
+        self.close()
+        if item.id is None or any(item.id == getattr(other, "id", None) for other in self.items):
+            item = evolve(item, id=new_id(item.type, self._entropy))
+        self._at_once(item, item)
+
+    def _at_once(self, begun: Item, done: Item) -> None:
+        """An item that is whole: announced as ``begun``, and finished as ``done``."""
+        index = len(self.items)
+        self.items.append(done)
+        self._emitter.emit(ev.ItemAdded(index, begun))
+        self._emitter.emit(ev.ItemDone(index, done))
 
     def _begin_call(self, chunk: base.CallBegin) -> None:
         self.close()
@@ -252,6 +281,7 @@ class _Streamed:
 class _OpenMessage(_Streamed):
     kind = "message"
     delta = "response.output_text.delta"
+    phase: Literal["commentary", "final_answer"] | None = None
 
     def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
         super().__init__(emitter, items, entropy)
@@ -263,7 +293,7 @@ class _OpenMessage(_Streamed):
         part = OutputText(text=text)
         self._emitter.emit(ev.TextDone(self.id, self.index, 0, text))
         self._emitter.emit(ev.PartDone(self.id, self.index, 0, part))
-        self._done(Message(id=self.id, role="assistant", status=status.value, content=(part,)))
+        self._done(Message(id=self.id, role="assistant", status=status.value, content=(part,), phase=self.phase))
 
 
 class _OpenReasoning(_Streamed):
@@ -271,6 +301,8 @@ class _OpenReasoning(_Streamed):
     delta = "response.reasoning_summary_text.delta"
     sealed = False
     """Whether the client asked for it in an opaque form too, to send it back with. There is no secret in it here."""
+    encrypted: str | None = None
+    """The opaque form that the model gave."""
 
     def __init__(self, emitter: Emitter, items: list[Item], entropy: Entropy) -> None:
         super().__init__(emitter, items, entropy)
@@ -283,7 +315,9 @@ class _OpenReasoning(_Streamed):
         part = SummaryText(text=text)
         self._emitter.emit(ev.SummaryTextDone(self.id, self.index, 0, text))
         self._emitter.emit(ev.SummaryPartDone(self.id, self.index, 0, part))
-        sealed = urlsafe_b64encode(text.encode()).decode() if self.sealed else None
+        sealed = self.encrypted
+        if sealed is None and self.sealed:
+            sealed = urlsafe_b64encode(text.encode()).decode()
         self._done(evolve(self._item, status=status.value, summary=(part,), encrypted_content=sealed))
 
 

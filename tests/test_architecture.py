@@ -22,7 +22,7 @@ ONLY_IN = {
     "tiktoken": ("engine/tokens.py",),
     "tiktoken_ext": ("engine/tokens.py",),
     "trio_websocket": ("engine/transport/", "engine/client.py", "protocol/conformance/streams.py"),
-    "wsproto": ("engine/transport/", "protocol/conformance/streams.py"),
+    "wsproto": ("engine/transport/", "engine/testing/", "protocol/conformance/streams.py"),
     "h11": ("engine/transport/", "protocol/conformance/streams.py"),
     "click": ("engine/cli.py",),
     "rich": ("engine/cli.py", "engine/lab/"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .base import Model
+from .responses import relay_model
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
 
@@ -24,6 +25,7 @@ def _trajectory(what: str, name: str | None, pace: Pace) -> Model:
 
 
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
+    "responses": relay_model,
     "scripted": _scripted,
     "trajectory": _trajectory,
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from attrs import field, frozen
 
 from protocol.fields import Json
-from protocol.items import Item
+from protocol.items import Item, OtherItem
 from protocol.requests import Tool as ToolDefinition
 
 
@@ -126,6 +126,18 @@ class CallEnd:
 class MessageEnd:
     """The message or reasoning that is being sampled is whole; text that follows begins another item."""
 
+    phase: Literal["commentary", "final_answer"] | None = None
+    """Of a message: what the model says that it is."""
+    encrypted_content: str | None = None
+    """Of reasoning: its opaque form, for the model to read later. Where none of it was told, this alone is an item."""
+
+
+@frozen
+class Carried:
+    """A whole item that the model's own server has made, of a tool that runs there: it is carried as it is."""
+
+    item: OtherItem
+
 
 @frozen
 class Counted:
@@ -149,7 +161,7 @@ class Stop:
     reason: StopReason
 
 
-Chunk = Text | Reasoning | CallBegin | CallPieces | CallEnd | MessageEnd | Counted | Stop
+Chunk = Text | Reasoning | CallBegin | CallPieces | CallEnd | MessageEnd | Carried | Counted | Stop
 
 
 class Sampler(Protocol):

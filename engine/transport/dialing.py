@@ -14,6 +14,8 @@ import trio
 from attrs import frozen
 from trio_websocket import ConnectionClosed, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
+from ..logs import note
+
 BETA: Final = b"responses_websockets=2026-02-04"
 """The ``OpenAI-Beta`` of the append shape."""
 MAX_MESSAGE_CHARS: Final = 64 * 1024 * 1024
@@ -96,6 +98,14 @@ class Door:
             )
 
 
+class NotOpened(Exception):
+    """A WebSocket was not to be had. ``status`` is what the upgrade was answered with, None if it was not answered."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 def _refusal_in(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Why the upgrade failed, out of its nursery's group; the group itself when it is something else."""
     known = group.subgroup((ConnectionRejected, trio.TooSlowError))
@@ -117,6 +127,7 @@ class Socket:
         Before it reports: raises as ``Door.dial`` does, and ``ConnectionRejected`` when the upgrade was refused.
         """
         stream = await door.dial()
+        socket: Socket | None = None
         try:
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
@@ -127,7 +138,12 @@ class Socket:
                         await socket._websocket.aclose()
                     nursery.cancel_scope.cancel()
         except BaseExceptionGroup as group:
-            raise _refusal_in(group) from None
+            if socket is None:
+                raise _refusal_in(group) from None
+            broken, rest = group.split(Exception)  # what a peer can make trio-websocket raise ends this socket only
+            if rest is not None:
+                raise rest from None
+            note("socket.broken", host=door.host, error=repr(broken))
         finally:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS):
                 await trio.aclose_forcefully(stream)
@@ -170,3 +186,16 @@ class Socket:
                     return None
         except ConnectionClosed:
             return None
+
+
+async def open_socket(nursery: trio.Nursery, door: Door) -> Socket:
+    """A socket that a task in ``nursery`` holds, whatever its peer does. Raises ``NotOpened``; cancelled, it leaves nothing."""
+    try:
+        socket: Socket = await nursery.start(Socket.hold, door)
+    except ConnectionRejected as rejected:
+        raise NotOpened(f"the upgrade was refused with {rejected.status_code}", rejected.status_code) from None
+    except (OSError, trio.BrokenResourceError, trio.TooSlowError) as error:
+        raise NotOpened(f"{type(error).__name__}: {error.__cause__ or error}") from error
+    except Exception as error:  # trio-websocket has no end of exceptions for a peer that speaks something else
+        raise NotOpened(f"no WebSocket: {error!r}") from error
+    return socket
