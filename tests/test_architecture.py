@@ -28,6 +28,7 @@ ONLY_IN = {
     "rich": ("engine/cli.py", "engine/lab/"),
     "pytest": ("protocol/conformance/plugin.py",),
     "matplotlib": ("engine/lab/figures.py", "engine/lab/heatmap.py"),
+    "xllamacpp": ("engine/models/llama_child.py",),
     "sqlite3": ("engine/database.py", "tools/hosted/"),
 }
 """Libraries that are known in a few places only."""

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Final
 
 from .base import Model
+from .chat import ChatModel
 from .responses import relay_model
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
+from .upstream import Upstream
 
 Pace = float | None
 """Tokens per second; None for as fast as can be."""
@@ -24,10 +26,15 @@ def _trajectory(what: str, name: str | None, pace: Pace) -> Model:
     return TrajectoryModel.load(what, tokens_per_second=pace, name=name)
 
 
+def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a server of models has a pace of its own
+    return ChatModel(Upstream.parse("chat", what, name), name)
+
+
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
     "responses": relay_model,
     "scripted": _scripted,
     "trajectory": _trajectory,
+    "chat": _chat,
 }
 
 

@@ -66,6 +66,8 @@ class Plan:
     parallel_tool_calls: bool = True
     max_output_tokens: int | None = None
     """Over the whole Response, parks included: the sampler counts all that it samples and stops there."""
+    asked_output_tokens: int | None = None
+    """The same, if the request said it and not only the server: an upstream that is told more than it has room for refuses."""
     temperature: float = 1.0
     top_p: float = 1.0
     text: Json = field(factory=dict)

@@ -37,6 +37,8 @@ class Upstream:
     model: str | None = None
     """What the model is called there."""
     key: str | None = field(default=None, repr=False)
+    transport: httpx2.AsyncBaseTransport | None = field(default=None, repr=False, eq=False)
+    """In place of the network: for tests."""
 
     @classmethod
     def parse(cls, kind: str, what: str, name: str | None, environment: Mapping[str, str] = os.environ) -> Self:
@@ -58,7 +60,9 @@ class Upstream:
         headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         limits = httpx2.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS)
         timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-        async with httpx2.AsyncClient(base_url=self.url, headers=headers, limits=limits, timeout=timeout) as http:
+        async with httpx2.AsyncClient(
+            base_url=self.url, headers=headers, limits=limits, timeout=timeout, transport=self.transport
+        ) as http:
             yield http
 
     async def named(self, http: httpx2.AsyncClient) -> str:

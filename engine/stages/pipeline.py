@@ -188,6 +188,7 @@ class Stages:
             tool_choice=request.tool_choice or "auto",
             parallel_tool_calls=request.parallel_tool_calls is not False,
             max_output_tokens=min(request.max_output_tokens or cap, cap),
+            asked_output_tokens=request.max_output_tokens and min(request.max_output_tokens, cap),
             temperature=1.0 if request.temperature is None else request.temperature,
             top_p=1.0 if request.top_p is None else request.top_p,
             text=request.text or {},

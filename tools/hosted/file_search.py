@@ -58,6 +58,8 @@ _PARAMETERS: Final[Json] = {
 _DESCRIPTION: Final = (
     "Search the project's files by words, names or identifiers. Returns passages with file, line and text, the best first."
 )
+SPEC: Final = ToolSpec(name="file_search", description=_DESCRIPTION, parameters=_PARAMETERS, type="file_search")
+"""What a model reads of it."""
 
 
 class FileSearch:
@@ -98,7 +100,7 @@ class FileSearch:
     @property
     def spec(self) -> ToolSpec:
         """What the model reads of it."""
-        return ToolSpec(name="file_search", description=_DESCRIPTION, parameters=_PARAMETERS, type="file_search")
+        return SPEC
 
     def begin(self, item_id: str, arguments: str) -> FileSearchCall:
         """The item, in progress. Never raises: arguments that can't be read are the item's ``error``."""
