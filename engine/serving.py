@@ -17,7 +17,7 @@ from .config import REUSE, Config
 from .database import Database
 from .logs import log_to_stderr
 from .models import load_model
-from .models.base import KeptModel, Model, ModelError
+from .models.base import HoldingModel, KeptModel, Model, ModelError
 from .policy import Policy, PolicyError, load_policy
 from .server import Server, check_door, listening, open_listeners
 from .services import Services
@@ -46,6 +46,7 @@ class Options:
     data: str = "sostenuto.sqlite3"
     park_seconds: float = 3600.0
     detach_seconds: float = 300.0
+    hold_kv: float | None = None
     log_level: str = "info"
 
 
@@ -67,6 +68,9 @@ def build(options: Options, database: Database) -> Services:
         policy = load_policy(options.policy) if options.policy else Policy.empty()
     except (ValueError, OSError, PolicyError) as error:
         raise CannotServe(str(error)) from error
+    for model in models:
+        if options.hold_kv is not None and isinstance(model, HoldingModel):
+            model.hold_seconds = options.hold_kv
     hosted: dict[str, HostedTool] = {"file_search": FileSearch(Path(options.files))} if options.files else {}
     return Services(
         config=config,

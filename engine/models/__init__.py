@@ -3,8 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
+from . import local
 from .base import Model
 from .chat import ChatModel
+from .completions import CompletionsModel
 from .responses import relay_model
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
@@ -30,11 +32,26 @@ def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a
     return ChatModel(Upstream.parse("chat", what, name), name)
 
 
+def _completions(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
+    return CompletionsModel.load(what, name)
+
+
+def _smollm2(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - as fast as the machine is
+    return local.smollm2(what, name)
+
+
+def _gguf(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
+    return local.gguf(what, name)
+
+
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
     "responses": relay_model,
     "scripted": _scripted,
     "trajectory": _trajectory,
     "chat": _chat,
+    "completions": _completions,
+    "smollm2": _smollm2,
+    "gguf": _gguf,
 }
 
 

@@ -223,6 +223,14 @@ class TokenModel(Model, Protocol):
 
 
 @runtime_checkable
+class HoldingModel(Model, Protocol):
+    """A model that holds the state of parked Responses, where it has places for few."""
+
+    hold_seconds: float
+    """How long a park keeps its place from those who can do with another one; then only until it is needed. May be changed."""
+
+
+@runtime_checkable
 class KeptModel(Model, Protocol):
     """A model that is somewhere else: behind a connection, or in a process of its own."""
 

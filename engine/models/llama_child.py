@@ -66,6 +66,8 @@ def _serve(
     params.n_parallel, params.n_ctx, params.kv_unified = slots, context * slots, False
     params.cont_batching, params.cache_prompt, params.ctx_shift = True, True, False
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = threads, batch_threads
+    # With it a batch and a single token round differently, and a state that was held would not say what a read one says.
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.fit_params = False  # it would take a smaller context without a word
     params.cache_ram_mib, params.cache_idle_slots = 0, False  # a state that is let go is gone, and 8 GiB stay free
     params.slot_save_path = folder + os.sep  # lets slots be erased

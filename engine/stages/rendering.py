@@ -161,7 +161,7 @@ def _segment(item: Item) -> list[int]:
         asked = {key: item.extra[key] for key in ("max_num_results",) if key in item.extra}
         return [*_header("assistant", item.type), *_json({"queries": item.queries, **asked}), CALL]
     assert isinstance(item, OtherItem)  # references have been replaced by their items
-    body = {key: _without_data(value) for key, value in item.extra.items() if key != "status"}
+    body = {key: without_data(value) for key, value in item.extra.items() if key != "status"}
     return [*_header("assistant", item.type), *_json(body), END]
 
 
@@ -220,7 +220,7 @@ def _content(content: str | tuple[Part, ...]) -> list[int]:
 
 def _part(part: Part) -> list[int]:
     if isinstance(part, InputImage | InputFile):
-        return _marked(part.type, _place(part))
+        return _marked(part.type, place(part))
     if isinstance(part, Refusal):
         return _marked(part.type, part.refusal)
     return [MESSAGE, *encode(part.text)]
@@ -245,7 +245,7 @@ def _json(value: Any) -> list[int]:
 # ---- images and files
 
 
-def _place(part: InputImage | InputFile) -> str:
+def place(part: InputImage | InputFile) -> str:
     """Where the image or file is; its data is told by size and digest."""
     if isinstance(part, InputImage):
         known = [part.file_id, _digest_of_url(part.image_url)]
@@ -268,12 +268,12 @@ def _digest_of_url(url: str | None) -> str | None:
     return f"data:{media},{len(data)} characters,sha256:{digest}"
 
 
-def _without_data(value: Any) -> Any:
+def without_data(value: Any) -> Any:
     """A JSON value with data URLs replaced by their digests."""
     if isinstance(value, str):
         return _digest_of_url(value)
     if isinstance(value, Mapping):
-        return {key: _without_data(member) for key, member in value.items()}
+        return {key: without_data(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_data(member) for member in value]
+        return [without_data(member) for member in value]
     return value

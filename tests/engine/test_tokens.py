@@ -148,7 +148,7 @@ def test_a_cut_changes_no_id_where_there_is_a_place_for_it(text, size):
 def check_blocks(text, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokens, "BLOCK_CHARS", size)
-        blocks = list(tokens._blocks(text))
+        blocks = list(tokens.blocks(text))
         ids = tokens.encode(text)
     assert "".join(blocks) == text
     assert all(0 < len(block) <= size for block in blocks if text)

@@ -40,11 +40,11 @@ class Answer:
         self._begins = True
 
     @classmethod
-    async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any]) -> "Answer":
+    async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any], path: str = "/chat/completions") -> "Answer":
         """Send a request, and read the head of its answer. Raises ``ModelError``: ``NotThere`` if nothing was asked.
         Cancellation drops the connection."""
         url = str(http.base_url)
-        request = http.build_request("POST", "/chat/completions", content=encode(body), headers=_HEADERS)
+        request = http.build_request("POST", path, content=encode(body), headers=_HEADERS)
         try:
             response = await http.send(request, stream=True)
             if not response.is_error:

@@ -1,0 +1,73 @@
+"""What ``tool_choice``, ``parallel_tool_calls`` and ``text.format`` make of a turn, as a grammar in GBNF.
+
+- ``tool_choice`` is required, a tool, or ``allowed_tools`` with the mode required: a turn is calls of those tools; one call, if
+  ``parallel_tool_calls`` is false.
+- ``text.format`` is ``json_schema`` or ``json_object``: a turn is the JSON; or calls, if tools may be called.
+- Neither: it is free.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from attrs import frozen
+
+from protocol.fields import Json
+
+from ...stages.validate import callable_tools
+from ..base import Plan
+from .calls import Function, dumps, functions
+from .gbnf import Grammar, literal
+
+PARALLEL_CALLS: Final = 16
+"""A small model that has to make calls finds no end of them by itself."""
+
+
+@frozen(kw_only=True)
+class CallForm:
+    """How a call is written."""
+
+    before: str
+    """What stands before its arguments; ``NAME`` is its name as a JSON string."""
+    behind: str
+    between: str
+    """What stands between two calls."""
+
+
+def grammar_of(plan: Plan, form: CallForm) -> str | None:
+    """The grammar of a turn; None if it is free."""
+    wanted: Mapping[str, Any] = plan.text.get("format") or {}
+    kind = wanted.get("type", "text")
+    allowed = callable_tools(plan.tool_choice)
+    offered = [one for name, one in functions(plan.tools).items() if allowed is None or name in allowed]
+    forced = bool(offered) and _forces(plan.tool_choice)
+    if not forced and kind == "text":
+        return None
+    grammar = Grammar()
+    ways = [_calls(grammar, offered, form, plan.parallel_tool_calls)] if offered else []
+    if not forced:
+        ways.insert(0, grammar.any("object") if kind == "json_object" else grammar.schema(wanted.get("schema")))
+    return grammar.text(" | ".join(ways))
+
+
+def _forces(choice: Any) -> bool:
+    """Whether a call has to be made."""
+    if isinstance(choice, str):
+        return choice == "required"
+    return bool(choice.get("type") != "allowed_tools" or choice.get("mode") == "required")
+
+
+def _calls(grammar: Grammar, offered: Sequence[Function], form: CallForm, parallel: bool) -> str:
+    call = grammar.add(" | ".join(_call(grammar, one, form) for one in offered))
+    return f"{call} ({literal(form.between)} {call}){{0,{PARALLEL_CALLS - 1}}}" if parallel else call
+
+
+def _call(grammar: Grammar, function: Function, form: CallForm) -> str:
+    before = form.before.replace("NAME", dumps(function.name))
+    arguments = grammar.schema(_of_object(function.parameters))
+    return f"{literal(before)} {arguments} {literal(form.behind)}"
+
+
+def _of_object(parameters: Json) -> Json:
+    """A tool's parameters; arguments are an object, whether they say so or not."""
+    described = {"type", "$ref", "anyOf", "oneOf", "allOf"} & parameters.keys()
+    return parameters if described else {**parameters, "type": "object"}

@@ -1,0 +1,146 @@
+"""What formats have in common: a format says how a message, a turn, results and tools are written; the rest is here.
+
+Each message begins and ends with special tokens, and what stands between them is encoded as one text, as the models have
+seen it in training. Text never merges across special tokens, so messages can be rendered one by one, and what is appended
+changes no earlier id. What opens a turn of the model is encoded apart from its body, since there sampling begins.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from protocol.items import FileSearchCall, Item
+from protocol.requests import Tool
+
+from ..base import Plan
+from .base import Vocabulary
+from .calls import Function, functions
+from .conversation import Group, Results, Segment, Told, Turn, groups, hosted_results, joins
+from .grammar import CallForm, grammar_of
+from .parsing import Parser, Syntax
+from .pieces import Marks
+
+Part = str | int
+"""Ordinary text, or the id of a special token."""
+
+
+class Template(ABC):
+    """A format over a vocabulary. Making one raises ``KeyError`` for a special token that it needs and the vocabulary lacks."""
+
+    name: ClassVar[str]
+    syntax: ClassVar[Syntax]
+    form: ClassVar[CallForm]
+    """How calls are written, for the grammar; ``turn`` writes them the same."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self.marks = Marks(vocabulary, self.syntax.marks)
+
+    # ---- what a format says
+
+    @cached_property
+    @abstractmethod
+    def opening(self) -> Sequence[int]:
+        """What opens a turn of the model."""
+
+    @cached_property
+    @abstractmethod
+    def closing(self) -> Sequence[int]:
+        """What closes it, the stop token first."""
+
+    @cached_property
+    @abstractmethod
+    def stops(self) -> frozenset[int]:
+        """The ids at which sampling ends."""
+
+    @abstractmethod
+    def system(self, instructions: str | None, tools: Sequence[Function]) -> Iterable[Part]:
+        """What a prompt begins with."""
+
+    @abstractmethod
+    def message(self, role: str, text: str) -> Iterable[Part]:
+        """A message of the user, the developer or the system."""
+
+    @abstractmethod
+    def turn(self, segments: Sequence[Segment]) -> Iterable[Part]:
+        """The body of a turn of the model."""
+
+    @abstractmethod
+    def results(self, texts: Sequence[str]) -> Iterable[Part]:
+        """What tools answered to the calls of a turn."""
+
+    def joins(self, before: Segment, segment: Segment) -> bool:
+        """Whether two segments can stand side by side in a turn."""
+        return joins(before, segment)
+
+    # ---- the contract
+
+    def render_prompt(
+        self,
+        instructions: str | None,
+        tools: Sequence[Tool],
+        items: Sequence[Item],
+        stops: Collection[int] | None = None,
+    ) -> list[int]:
+        """The ids of a whole prompt."""
+        head = self.encode(self.system(instructions, [*functions(tools).values()]))
+        return head + self._render(groups(items, stops, joins=self.joins))
+
+    def render_calls(self, items: Iterable[Item]) -> list[int]:
+        """The ids of a turn of the model: of hosted calls, the calls only."""
+        return self._render(groups(items, hosted=False, joins=self.joins))
+
+    def render_results(self, items: Iterable[Item]) -> list[int]:
+        """The ids of what a model is given behind its turn: of hosted calls, the results only."""
+        everything = [*items]
+        rest = (item for item in everything if not isinstance(item, FileSearchCall))
+        return self._render([*hosted_results(everything), *groups(rest, joins=self.joins)])
+
+    def render_next(self, unread: Iterable[Item], new: Sequence[Item]) -> list[int]:
+        """The ids of what another Response adds behind a turn: the turn's hosted results, then ``new``."""
+        return self._render([*hosted_results(unread), *groups(new, joins=self.joins)])
+
+    def parser(self, plan: Plan) -> Parser:
+        """A parser for one turn. Under a grammar, models may spell a mark for which they have a token."""
+        spelled = self.grammar(plan) is not None
+        return Parser(self.syntax, self.marks, self.vocabulary, functions(plan.tools), spelled=spelled)
+
+    def grammar(self, plan: Plan) -> str | None:
+        """What ``tool_choice`` and ``text.format`` make of a turn; None if it is free."""
+        return grammar_of(plan, self.form)
+
+    # ---- ids
+
+    def mark(self, text: str) -> Part:
+        """A mark as it is written: the id of a special token, where the vocabulary has it, else its text."""
+        try:
+            return self.vocabulary.special(text)
+        except KeyError:
+            return text
+
+    def encode(self, parts: Iterable[Part]) -> list[int]:
+        """The ids of ``parts``. Texts that stand side by side are one text."""
+        ids: list[int] = []
+        texts: list[str] = []
+        for part in parts:
+            if isinstance(part, str):
+                texts.append(part)
+            else:
+                ids += [*self._encode("".join(texts)), part]
+                texts = []
+        return [*ids, *self._encode("".join(texts))]
+
+    def _encode(self, text: str) -> Sequence[int]:
+        return self.vocabulary.encode(text) if text else ()
+
+    def _render(self, found: Iterable[Group]) -> list[int]:
+        return [number for group in found for number in self._group(group)]
+
+    def _group(self, group: Group) -> Sequence[int]:
+        if isinstance(group, Turn):
+            return [*self.opening, *self.encode(self.turn(group.segments)), *self.closing]
+        if isinstance(group, Results):
+            return self.encode(self.results(group.texts))
+        assert isinstance(group, Told)
+        return self.encode(self.message(group.role, group.text))

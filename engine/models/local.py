@@ -1,0 +1,145 @@
+"""``smollm2`` and ``gguf:FILE``: a model in our own care.
+
+    smollm2                                    what ``sostenuto pull smollm2`` has fetched
+    smollm2:slots=8&context=2048
+    gguf:models/qwen2.5-7b-instruct-q4_k_m.gguf
+    gguf:FILE?slots=2&context=16384&threads=4&format=chatml
+
+Options: how many ``slots`` there are (Responses that sample side by side, or are held), each with a ``context`` of so many
+tokens; the ``threads`` that sample; and the ``format`` (a name in ``FORMATS``) where the file's chat template does not tell.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from math import inf
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import parse_qsl
+
+from .base import Format, ModelError, Plan
+from .completions import CompletionsModel
+from .completions.sampler import CompletionsSampler
+from .formats import ModelFormat, Vocabulary
+from .gguf import form_of, read_metadata
+from .llama import CONTEXT_TOKENS, LlamaServer
+from .pull import PULLABLE, pulled
+
+NUMBERS: Final = ("slots", "context", "threads")
+OPTIONS: Final = (*NUMBERS, "format")
+
+
+class LocalModel:
+    """A model that llama.cpp samples in a process of ours. It can be opened while it is ``running``."""
+
+    def __init__(self, server: LlamaServer, form: ModelFormat, vocabulary: Vocabulary, name: str) -> None:
+        """``server`` has the model; it is started and ended with this."""
+        self.server = server
+        self._form = form
+        self._vocabulary = vocabulary
+        self._name = name
+        self._hold_seconds = inf
+        self._model: CompletionsModel | None = None
+
+    @classmethod
+    def load(cls, file: Path, name: str, options: str = "") -> Self:
+        """From a GGUF file, of which the vocabulary is read here. Raises ``ValueError`` or ``OSError``."""
+        told = _options(options)
+        metadata = read_metadata(file)
+        vocabulary = metadata.vocabulary()
+        form = form_of(file, metadata, vocabulary, told.pop("format", None))
+        numbers = {key: _number(key, value) for key, value in told.items()}
+        context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
+        if context > metadata.context_length:
+            raise ValueError(f"{file}: the model was made for a context of {metadata.context_length} tokens, not {context}")
+        return cls(LlamaServer(file=file, name=name, context=context, **numbers), form, vocabulary, name)
+
+    @property
+    def name(self) -> str:
+        """What requests call it."""
+        return self._name
+
+    @property
+    def format(self) -> Format:
+        """How its prompts are rendered."""
+        return self._form
+
+    @property
+    def hold_seconds(self) -> float:
+        """As ``CompletionsModel`` has it."""
+        return self._hold_seconds
+
+    @hold_seconds.setter
+    def hold_seconds(self, seconds: float) -> None:
+        self._hold_seconds = seconds
+        if self._model is not None:
+            self._model.hold_seconds = seconds
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started.
+
+        An exception or a cancellation inside ends it at once, and comes out in the exception group of a nursery.
+        """
+        async with self.server.running():
+            model = CompletionsModel(
+                self.server.upstream,
+                self._form,
+                self._vocabulary,
+                self._name,
+                hold_seconds=self._hold_seconds,
+                keeper=self.server,
+            )
+            async with model.running():
+                self._model = model
+                try:
+                    yield
+                finally:
+                    self._model = None
+
+    async def check(self) -> str:
+        """What is served, and how. Raises ``ModelError``."""
+        await self.server.ready()
+        return await self._running().check()
+
+    def open(self, plan: Plan) -> AbstractAsyncContextManager[CompletionsSampler]:
+        """A sampler. Raises ``ModelError`` if it is not running."""
+        return self._running().open(plan)
+
+    def _running(self) -> CompletionsModel:
+        if self._model is None:
+            raise ModelError(f"model {self._name} is not running")
+        return self._model
+
+
+def smollm2(options: str, name: str | None) -> LocalModel:
+    """SmolLM2, as it was pulled. Raises ``ValueError``."""
+    file = pulled("smollm2")
+    if file is None:
+        raise ValueError("smollm2 is not here: sostenuto pull smollm2")
+    return LocalModel.load(file, name or "smollm2", options)
+
+
+def gguf(what: str, name: str | None) -> LocalModel:
+    """The model in a file, and what stands behind ``?``. Raises ``ValueError`` or ``OSError``."""
+    path, _, options = what.partition("?")
+    if not path:
+        raise ValueError(
+            f"gguf needs a file, as in gguf:FILE or gguf:FILE?slots=2; for {', '.join(PULLABLE)} just say the name"
+        )
+    return LocalModel.load(Path(path), name or Path(path).stem, options)
+
+
+def _options(text: str) -> dict[str, str]:
+    try:
+        told = dict(parse_qsl(text, keep_blank_values=True, strict_parsing=True)) if text else {}
+    except ValueError:
+        raise ValueError(f"no options: {text!r}; they are {', '.join(OPTIONS)}, as in slots=2&context=4096") from None
+    if unknown := told.keys() - set(OPTIONS):
+        raise ValueError(f"no such option: {', '.join(sorted(unknown))}; there are {', '.join(OPTIONS)}")
+    return told
+
+
+def _number(key: str, value: str) -> int:
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise ValueError(f"{key} is a whole number from 1 on, got {value!r}")
+    return int(value)
