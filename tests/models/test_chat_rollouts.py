@@ -10,19 +10,17 @@ import trio
 from engine.models.base import ModelError
 from engine.models.chat import ChatModel
 from engine.models.upstream import Upstream
-from engine.testing import Delay, FakeSearch, MemoryServer, append, calls_in, create, memory_server, result, user, virtually
+from engine.testing import Delay, FakeSearch, MemoryServer, create, memory_server, user, virtually
 from engine.testing.upstreams import DONE, Cut, FakeUpstream, Refused, Reply, chunk, event, usage
 from protocol.codec import encode, parse
 
+from .chat_play import ENDS, SHAPES, Json, play
 from .chat_streams import A, B, call, calls
 from .chat_support import hear, model_at, plan, saying
 
-Json = dict[str, Any]
-SHAPES = ("append", "create", "http")
 LOOK = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
 SQL = {"type": "custom", "name": "sql"}
 STOP = chunk(finish_reason="stop")
-ENDS = ("response.completed", "response.incomplete", "response.failed")
 HELLO = Reply(chunk(content="Hi there"), STOP, usage(7, 2), DONE)
 LOOKS = Reply(calls(call("look", A, index=0, call_id="one")), chunk(finish_reason="tool_calls"), usage(20, 5), DONE)
 
@@ -32,39 +30,6 @@ async def served(upstream: FakeUpstream, **options: Any) -> AsyncIterator[Memory
     model = model_at(upstream)
     async with model.running(), memory_server(models=[model], **options) as server:
         yield server
-
-
-async def play(server: MemoryServer, shape: str, **fields: Any) -> list[Json]:
-    """A rollout whose calls all return ``ok``; its Responses as they are at their ends."""
-    body = {"model": "m", "input": [user("Go")], **fields}
-    if shape == "http":
-        return [response async for response in _http(server, body)]
-    beta = "responses_websockets=2026-02-0" + ("4" if shape == "append" else "6")
-    socket = await server.connect(beta=beta)
-    await socket.send({"type": "response.create", **body})
-    ended: list[Json] = []
-    while True:
-        frames = await socket.until(*ENDS, "response.done")
-        results = [result(one) for one in calls_in(frames)]
-        if frames[-1]["type"] == "response.done":
-            await socket.send(append(*results))
-            continue
-        ended.append(frames[-1]["response"])
-        if not results or ended[-1]["status"] != "completed":
-            return ended
-        more = {**body, "input": results, "previous_response_id": ended[-1]["id"]}
-        await socket.send({"type": "response.create", **more})
-
-
-async def _http(server: MemoryServer, body: Json) -> AsyncIterator[Json]:
-    while True:
-        exchange = await server.request("POST", "/responses", encode(body))
-        response = parse(await exchange.read())
-        yield response
-        results = [result(item) for item in response["output"] if item["type"].endswith("_call") and "call_id" in item]
-        if not results:
-            return
-        body = {**body, "input": results, "previous_response_id": response["id"]}
 
 
 def talk(upstream: FakeUpstream, shape: str = "append", **fields: Any) -> list[Json]:

@@ -58,7 +58,7 @@ class Offered:
     """What a plan offers, in the words of a chat server."""
 
     functions: tuple[Json, ...]
-    choice: str | Json | None
+    choice: str | None
     """``tool_choice``; None where there is nothing to choose."""
     kinds: Mapping[str, CallKind]
     """The kind of item that a call of each function is."""
@@ -68,7 +68,7 @@ class Offered:
     @property
     def must_call(self) -> bool:
         """Whether an answer without a call is none."""
-        return self.choice == "required" or isinstance(self.choice, dict)
+        return self.choice == "required"
 
     @classmethod
     def of(cls, plan: Plan) -> "Offered":
@@ -117,8 +117,9 @@ def _described(tool: Tool) -> str:
     return "\n\n".join(word for word in words if word)
 
 
-def _choice(choice: str | Json, known: set[str]) -> tuple[set[str], str | Json]:
-    """The functions that may be called, and how they are to be chosen from."""
+def _choice(choice: str | Json, known: set[str]) -> tuple[set[str], str]:
+    """The functions that may be called, and how they are to be chosen from. One that is named is required, and the only one:
+    that is understood by servers that do not understand names."""
     if isinstance(choice, str):
         if choice == "required" and not known:
             raise _refused("required, but there is no tool here that the model could call")
@@ -127,7 +128,7 @@ def _choice(choice: str | Json, known: set[str]) -> tuple[set[str], str | Json]:
         tools = choice.get("tools")
         allowed = {_chosen(one, known) for one in (tools if isinstance(tools, list) else [])}
         return allowed, "required" if choice.get("mode") == "required" else "auto"
-    return known, {"type": "function", "function": {"name": _chosen(choice, known)}}
+    return {_chosen(choice, known)}, "required"
 
 
 def _chosen(choice: Any, known: set[str]) -> str:
