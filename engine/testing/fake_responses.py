@@ -3,7 +3,7 @@
     async with fake_responses([*message("hello"), completed()]) as upstream:
         model = RelayModel.at(upstream.url, model="any")
 
-Each create, over a WebSocket or by ``POST``, is answered by the next script: frames that are sent as they are, times to wait,
+Each create, over a WebSocket or by ``POST``, is answered by the next script: frames, as objects or as JSON text, times to wait,
 ``HANG``, or ``DROP``, at which the connection is gone. ``asked`` has the bodies of the creates, with ``over`` beside them.
 """
 
@@ -30,7 +30,7 @@ class Dropped(Exception):
 
 DROP: Final = Dropped()
 """A step: the connection is gone."""
-Step = Frame | Delay | Dropped
+Step = Frame | str | Delay | Dropped
 READ_BYTES: Final = 65536
 
 
@@ -84,8 +84,12 @@ class FakeResponses:
 
     scripts: list[Iterable[Step]]
     upgrade: int = 101
+    streams: bool = True
+    """Whether a ``POST`` is answered by events; else a script has one frame, of whose ``response`` the answer is made."""
     url: str = ""
     asked: list[dict[str, Any]] = field(factory=list)
+    heads: list[str] = field(factory=list)
+    """Of the requests."""
     connections: int = 0
     upgrades: int = 0
     dropped: int = 0
@@ -101,6 +105,7 @@ class FakeResponses:
                 if not received:
                     return
                 data += received
+            self.heads.append(data.partition(b"\r\n\r\n")[0].decode("latin-1"))
             if b"upgrade: websocket" in data.lower():
                 await self._upgraded(stream, data)
             else:
@@ -117,8 +122,8 @@ class FakeResponses:
             return
         websocket = WSConnection(ConnectionType.SERVER)
 
-        async def send(frame: Frame) -> None:
-            await stream.send_all(websocket.send(TextMessage(encode(frame).decode())))
+        async def send(frame: Frame | str) -> None:
+            await stream.send_all(websocket.send(TextMessage(_json(frame))))
 
         text = ""
         while True:
@@ -148,18 +153,23 @@ class FakeResponses:
             rest += await stream.receive_some(READ_BYTES)
         begun = False
 
-        async def send(frame: Frame) -> None:
+        async def send(frame: Frame | str) -> None:
             nonlocal begun
-            if not begun and frame["type"] == "error":
+            if isinstance(frame, Mapping) and frame["type"] == "error" and not begun:
                 body = encode(frame)
                 answer = b"HTTP/1.1 %d No\r\nretry-after: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 later = str(frame.get("headers", {}).get("retry-after", "")).encode()
                 await stream.send_all(answer % (frame["status"], later, len(body), body))
                 raise Dropped
+            if isinstance(frame, Mapping) and not self.streams:
+                body = encode(frame["response"])
+                head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b"
+                await stream.send_all(head % (len(body), body))
+                return
             if not begun:
                 begun = True
                 await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
-            await stream.send_all(b"data: %b\r\n\r\n" % encode(frame))
+            await stream.send_all(b"data: %b\r\n\r\n" % _json(frame).encode())
 
         await self._answer({**parse(rest), "over": "http"}, send, stream)
 
@@ -189,13 +199,17 @@ class FakeResponses:
             scope.cancel()
 
 
+def _json(frame: Frame | str) -> str:
+    return frame if isinstance(frame, str) else encode(frame).decode()
+
+
 @asynccontextmanager
-async def fake_responses(*scripts: Iterable[Step], upgrade: int = 101) -> AsyncIterator[FakeResponses]:
+async def fake_responses(*scripts: Iterable[Step], upgrade: int = 101, streams: bool = True) -> AsyncIterator[FakeResponses]:
     """The server, on a free port of the loopback, while the context lasts."""
-    fake = FakeResponses(list(scripts), upgrade)
+    fake = FakeResponses(list(scripts), upgrade, streams)
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
         fake.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}/v1"
-        nursery.start_soon(trio.serve_listeners, fake.serve, [listener])
+        await nursery.start(trio.serve_listeners, fake.serve, [listener])
         yield fake
         nursery.cancel_scope.cancel()

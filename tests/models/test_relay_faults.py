@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 import trio
 
+from engine.models import load_model
+from engine.models.base import ModelError
 from engine.models.responses import RelayModel, sampler
-from engine.testing import HANG, append, calls_in, create, eventually, result, user
+from engine.testing import HANG, append, calls_in, create, direct_server, eventually, result, user
 from engine.testing.fake_responses import DROP, ended, error, fake_responses, function_call, item_done, message
 
 from .relay_support import FAST, PARKED_OR_ENDED, TOOLS, play, relay_to
@@ -76,6 +78,16 @@ async def test_a_server_without_websockets_is_asked_over_http_and_not_for_websoc
             assert not any("previous_response_id" in body for body in upstream.asked)
 
 
+async def test_a_server_that_does_not_stream_is_relayed_too() -> None:
+    turns = [ended(output=[frame["item"] for frame in one if "done" in frame["type"]]) for one in (CALL[:-1], ANSWER[:-1])]
+    nonsense = {"type": "nothing", "response": {"status": "in_progress"}}
+    scripts = [[turns[0]], [turns[1]], [nonsense]]
+    async with fake_responses(*scripts, upgrade=404, streams=False) as upstream, relay_to(upstream.url) as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert [item["type"] for item in response["output"]] == ["function_call", "message"]
+        assert "can't be read" in (await play(here, ASK))[-1]["response"]["error"]["message"]
+
+
 async def test_a_busy_upgrade_says_nothing_about_websockets() -> None:
     async with fake_responses(ANSWER, ANSWER, upgrade=503) as upstream, relay_to(upstream.url) as here:
         for _ in range(2):
@@ -118,10 +130,12 @@ async def test_a_refusal_is_told(script: list[Any], code: str, attempts: int, up
         ([*message("half")[:2], ended("failed", error={"code": "model_melted", "message": "it is hot"})], "it is hot"),
         ([*message("half")[:2], {"type": "response.output_text.delta", "output_index": 0, "delta": 7}], "can't be read"),
         ([*message("half"), item_done({"type": "computer_call", "call_id": "c", "id": "cu_1"}, 1)], "a computer_call"),
+        ([*message("half")[:2], "{nonsense"], "can't be read"),
+        ([*message("half")[:2], '{"type": "x.delta", "output_index": 0, "delta": "\\udfb9"}', "[]"], "can't be read"),
         ([*message("half")[:2], item_done({"type": "message", "content": "whole"})], "not what its deltas say"),
         ([*message("half")[:2], ended("incomplete", incomplete_details={"reason": "steered"})], "steered"),
     ],
-    ids=["drop", "error", "failed", "nonsense", "not carried", "two ways", "ended"],
+    ids=["drop", "error", "failed", "nonsense", "no json", "no object", "not carried", "two ways", "ended"],
 )
 @pytest.mark.parametrize("upgrade", [101, 426])
 async def test_what_breaks_in_the_midst_fails_the_response_and_is_not_tried_again(
@@ -145,6 +159,16 @@ async def test_who_cancels_lets_go_of_the_other_server(upgrade: int) -> None:
         await socket.send({"type": "response.cancel"})
         assert (await socket.until_end())[-1]["response"]["status"] == "cancelled"
         await eventually(lambda: upstream.dropped == 1)
+
+
+@pytest.mark.parametrize("upgrade", [101, 426])
+async def test_a_character_that_was_cut_is_put_together(upgrade: int) -> None:
+    added, _, done = message("\U0001f3b9\u2028!")
+    begun = '{"type": "response.output_text.delta", "output_index": 0, "delta": '
+    halves = [begun + half + "}" for half in (r'"\ud83c"', r'"\udfb9"')]
+    async with fake_responses([added, *halves, done, ended()], upgrade=upgrade) as upstream, relay_to(upstream.url) as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert response["output"][0]["content"][0]["text"] == "\U0001f3b9\u2028!"
 
 
 @pytest.mark.parametrize("reason", ["max_output_tokens", "content_filter"])
@@ -232,3 +256,40 @@ async def test_the_only_model_there_is_found_and_checked() -> None:
             with trio.fail_after(10):
                 async with relay.running():
                     assert await relay.check() == f"the-only-one {how}"
+
+
+def test_it_is_named_on_the_command_line() -> None:
+    assert load_model("responses:http://127.0.0.1:1/v1#some/model").name == "some/model"
+    assert load_model("mine=responses:http://127.0.0.1:1/v1#some/model").name == "mine"
+    assert load_model("responses:http://127.0.0.1:1/v1").name == "responses"
+    with pytest.raises(ValueError, match="responses needs an address"):
+        load_model("responses:")
+
+
+@pytest.mark.parametrize("upgrade", [101, 426])
+async def test_the_key_of_the_environment_is_sent(upgrade: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOSTENUTO_UPSTREAM_KEY", "sk-elsewhere")
+    async with fake_responses(ANSWER, upgrade=upgrade) as upstream:
+        relay = load_model(f"relay=responses:{upstream.url}#any")
+        assert isinstance(relay, RelayModel)
+        async with relay.running(), direct_server(models=[relay]) as here:
+            assert (await play(here, ASK))[-1]["response"]["status"] == "completed"
+        assert all("bearer sk-elsewhere" in head.lower() for head in upstream.heads)
+        assert "sk-elsewhere" not in repr(relay)
+
+
+async def test_what_goes_wrong_while_it_runs_comes_out_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with RelayModel.at("http://127.0.0.1:1/v1").running():
+            raise ZeroDivisionError
+
+
+async def test_a_server_that_is_not_there_is_told() -> None:
+    async with relay_to("http://127.0.0.1:1/v1") as here:
+        response = (await play(here, ASK))[-1]["response"]
+        assert response["status"] == "failed"
+        assert "http://127.0.0.1:1/v1 is not there" in response["error"]["message"]
+    relay = RelayModel.at("http://127.0.0.1:1/v1", model="any")
+    async with relay.running():
+        with pytest.raises(ModelError, match="is not there"):
+            await relay.check()

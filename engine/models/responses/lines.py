@@ -5,6 +5,7 @@ is to be stored on another server that nobody asked to be stored, so each turn s
 is found out by asking for the upgrade, and again some time after that was refused.
 """
 
+import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from ssl import SSLContext
@@ -30,8 +31,8 @@ PASSING_STATUS: Final = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
 """Of a refused upgrade: it says nothing about WebSockets. HTTP is asked this once, and says what is wrong."""
 AGE_SECONDS: Final = 50 * 60.0
 """A connection lives for an hour in this API: one that is older than this does not begin another rollout."""
-
-
+IDLE: Final = 64
+"""Connections that wait for another rollout: one takes some 0.1 s to open, which a burst may pay again."""
 DRAIN_SECONDS: Final = 0.5
 """For ``[DONE]`` and the end of a stream, which follow a Response's end at once."""
 
@@ -119,8 +120,7 @@ class HttpLine:
         assert self._answer is not None
         try:
             if self._events is None:
-                response = _frame(await self._answer.aread())
-                return {"type": f"response.{response.get('status')}", "response": response}
+                return _ended(_frame(await self._answer.aread()))
             while True:
                 event = await anext(self._events)
                 if event.data and event.data != "[DONE]":
@@ -183,7 +183,7 @@ class Lines:
 
     def give_back(self, line: Line) -> bool:
         """Keep a connection, on which nothing is going on, for another rollout; false if it is to be dropped."""
-        if isinstance(line, SocketLine) and line.fresh:
+        if isinstance(line, SocketLine) and line.fresh and len(self._idle) < IDLE:
             self._idle.append(line)
             return True
         return False
@@ -198,10 +198,29 @@ def _frame(text: str | bytes) -> Frame:
     try:
         frame = parse(text)
     except ProtocolError as error:
-        raise unreadable(error.message) from None
+        frame = _cut(text)
+        if frame is None:
+            raise unreadable(error.message) from None
     if not isinstance(frame, Mapping):
         raise unreadable(frame)
     return frame
+
+
+def _cut(text: str | bytes) -> Any:
+    """A delta with half of a surrogate pair: some servers cut a text anywhere, in UTF-16. ``Reading`` puts it together."""
+    try:
+        frame = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return frame if isinstance(frame, dict) and str(frame.get("type")).endswith(".delta") else None
+
+
+def _ended(response: Frame) -> Frame:
+    """The terminal event of a Response that was not streamed."""
+    kind = f"response.{response.get('status')}"
+    if kind not in ENDS:
+        raise unreadable(response)
+    return {"type": kind, "response": response}
 
 
 def _refusal(answer: httpx2.Response, text: str) -> ModelError:

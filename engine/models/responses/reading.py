@@ -62,6 +62,8 @@ class _Open:
     kind: str
     said: list[str] = field(factory=list)
     chunks: list[Chunk] = field(factory=list)
+    half: str = ""
+    """The first half of a character, where a server has cut it."""
 
 
 class Reading:
@@ -80,6 +82,12 @@ class Reading:
 
     def feed(self, frame: Frame) -> list[Chunk]:
         """The chunks that an event gives; raises ``ModelError``."""
+        try:
+            return self._feed(frame)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise unreadable(f"{frame}: {error!r}") from error
+
+    def _feed(self, frame: Frame) -> list[Chunk]:
         kind = frame.get("type")
         if kind in PIECES:
             self._delta(frame, PIECES[cast(str, kind)])
@@ -112,8 +120,11 @@ class Reading:
 
     def _say(self, index: int, cls: type[Text | Reasoning | CallPieces], piece: str, tokens: int) -> None:
         opened = self._open.get(index)
-        if opened is None or not piece:
+        if opened is None:
             return  # not announced: it is said when the item is done
+        piece, opened.half = _whole(opened.half + piece)
+        if not piece:
+            return
         opened.said.append(piece)
         opened.chunks.append(cls((piece,), tokens))
         self._tokens += tokens
@@ -204,16 +215,31 @@ class Reading:
 
 def usage_of(response: Frame) -> dict[str, int]:
     """``input_tokens``, ``cached_tokens``, ``output_tokens`` and ``reasoning_tokens``, 0 where nothing is said."""
-    usage: Any = response.get("usage") or {}
-    inputs: Any = usage.get("input_tokens_details") or {}
-    outputs: Any = usage.get("output_tokens_details") or {}
+    usage = _within(response, "usage")
+    inputs, outputs = _within(usage, "input_tokens_details"), _within(usage, "output_tokens_details")
     found = {
         "input_tokens": usage.get("input_tokens"),
         "cached_tokens": inputs.get("cached_tokens"),
         "output_tokens": usage.get("output_tokens"),
         "reasoning_tokens": outputs.get("reasoning_tokens"),
     }
-    return {name: value if isinstance(value, int) else 0 for name, value in found.items()}
+    return {name: max(0, value) if type(value) is int else 0 for name, value in found.items()}
+
+
+def _within(facts: Frame, name: str) -> Frame:
+    value = facts.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _whole(text: str) -> tuple[str, str]:
+    """The characters that are whole, and what is left of one that was cut; raises ``ModelError`` if it can't be mended."""
+    if text.isascii():
+        return text, ""
+    half = text[-1] if "\ud800" <= text[-1] < "\udc00" else ""
+    try:
+        return text[: len(text) - len(half)].encode("utf-16", "surrogatepass").decode("utf-16"), half
+    except UnicodeDecodeError:
+        raise unreadable(ascii(text)) from None
 
 
 def _index(frame: Frame) -> int:
