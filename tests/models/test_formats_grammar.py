@@ -226,8 +226,9 @@ each_format = pytest.mark.parametrize("form", ALL, ids=IDS)
 
 def turn(form: Template, *calls: tuple[str, object]) -> str:
     """Calls as the format writes them."""
-    before, behind = form.form.before, form.form.behind
-    return form.form.between.join(before.replace("NAME", dumps(name)) + dumps(value) + behind for name, value in calls)
+    syntax = form.syntax
+    each = (syntax.head.replace("NAME", dumps(name)) + dumps(value) + syntax.tail for name, value in calls)
+    return syntax.between.join(each)
 
 
 GOOD = ("add", {"a": 1, "b": -2})

@@ -3,7 +3,7 @@
 import pytest
 
 from engine.models.formats import FORMATS
-from engine.models.formats.chatml import FORM, HOW, TOOLS
+from engine.models.formats.chatml import HOW, TOOLS
 from engine.models.formats.llama3 import TOOLS as LLAMA_TOOLS
 from engine.testing.vocabulary import SmallVocabulary
 from protocol.codec import item_from_wire
@@ -49,7 +49,7 @@ CONVERSATION = items(
 
 def test_a_conversation_in_chatml() -> None:
     assert PLAIN_MARKS.text(CHATML.render_prompt("Be brief.", (ADD,), CONVERSATION)) == (
-        f"<|im_start|>system\nBe brief.\n\n{TOOLS}\n{ADD_JSON}{HOW}<tool_call>{FORM}</tool_call><|im_end|>\n"
+        f"<|im_start|>system\nBe brief.\n\n{TOOLS}\n{ADD_JSON}{HOW}<|im_end|>\n"
         "<|im_start|>user\nWhat is 1 + 2?<|im_end|>\n"
         "<|im_start|>assistant\n<think>\nI add.\n</think>\n\nLet me see.\n"
         '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>\n'

@@ -22,15 +22,13 @@ were sampled, and there is no default system message. In the vocabulary of SmolL
 Qwen 2.5 it is a special token, and Qwen 3 has some for ``<tool_response>`` and ``<think>`` as well.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
 from .base import Vocabulary
 from .calls import Function, dumps
-from .conversation import Called, Said, Segment, Thought
-from .grammar import CallForm
-from .parsing import Syntax
+from .syntax import Syntax
 from .template import Part, Template
 
 TOOLS: Final = """# Tools
@@ -43,10 +41,9 @@ HOW: Final = """
 </tools>
 
 For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:
-"""
-FORM: Final = """
+<tool_call>
 {"name": <function-name>, "arguments": <args-json-object>}
-"""
+</tool_call>"""
 """From the chat template of Qwen 2.5, whose models have learned it word for word."""
 
 
@@ -54,14 +51,17 @@ class ChatML(Template):
     """ChatML, with calls as Hermes has them."""
 
     name = "chatml"
-    syntax = Syntax(call="<tool_call>", call_end="</tool_call>")
-    form = CallForm(before='<tool_call>\n{"name": NAME, "arguments": ', behind="}\n</tool_call>", between="\n")
+    syntax = Syntax(
+        call="<tool_call>",
+        call_end="</tool_call>",
+        head='<tool_call>\n{"name": NAME, "arguments": ',
+        tail="}\n</tool_call>",
+        between="\n",
+    )
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._start, self._end = vocabulary.special("<|im_start|>"), vocabulary.special("<|im_end|>")
-        self._call, self._call_end = self.mark("<tool_call>"), self.mark("</tool_call>")
-        self._think, self._think_end = self.mark("<think>"), self.mark("</think>")
         self._response, self._response_end = self.mark("<tool_response>"), self.mark("</tool_response>")
 
     @cached_property
@@ -86,30 +86,12 @@ class ChatML(Template):
         yield from (self._start, "system\n", instructions or "")
         if tools:
             listed = "".join("\n" + dumps({"type": "function", "function": tool.as_json()}) for tool in tools)
-            yield from ("\n\n" if instructions else "", TOOLS, listed, HOW, self._call, FORM, self._call_end)
+            yield from ("\n\n" if instructions else "", TOOLS, listed, *self.marked(HOW))
         yield from (self._end, "\n")
 
     def message(self, role: str, text: str) -> Iterable[Part]:
         """A message; what a developer says is the system's."""
         return (self._start, f"{'system' if role == 'developer' else role}\n{text}", self._end, "\n")
-
-    def turn(self, segments: Sequence[Segment]) -> Iterable[Part]:
-        """Thoughts, text, calls, each on lines of its own."""
-        gap = ""
-        for segment in segments:
-            yield gap
-            yield from self._segment(segment)
-            gap = "\n\n" if isinstance(segment, Thought) else "\n"
-
-    def _segment(self, segment: Segment) -> Iterator[Part]:
-        if isinstance(segment, Said):
-            yield segment.text
-        elif isinstance(segment, Thought):
-            yield from (self._think, f"\n{segment.text}\n", self._think_end)
-        else:
-            assert isinstance(segment, Called)
-            call = f'\n{{"name": {dumps(segment.name)}, "arguments": {segment.arguments}}}\n'
-            yield from (self._call, call, self._call_end)
 
     def results(self, texts: Sequence[str]) -> Iterable[Part]:
         """All results of a turn in one message, which is the user's."""

@@ -85,18 +85,13 @@ Group = Turn | Results | Told
 Joins = Callable[[Segment, Segment], bool]
 
 
-def joins(before: Segment, segment: Segment) -> bool:
-    """Whether two segments can stand side by side in a turn: behind what is said there is room for calls only."""
-    return not isinstance(before, Said) or isinstance(segment, Called)
-
-
 def groups(
-    items: Iterable[Item], stops: Collection[int] | None = None, *, hosted: bool = True, joins: Joins = joins
+    items: Iterable[Item], stops: Collection[int] | None = None, *, hosted: bool = True, joins: Joins
 ) -> Iterator[Group]:
     """``items`` in groups. The results of hosted calls come behind their turn, as a group of their own; or not at all.
 
     ``stops`` are positions in ``items`` at which a group surely ends. Without them a turn ends where something else begins.
-    Wherever it ends, what does not ``joins`` is in turns of its own.
+    What does not ``joins`` what is before it begins another one.
     """
     turn: list[Item] = []
     answers: list[str] = []

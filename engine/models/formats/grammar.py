@@ -9,31 +9,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from attrs import frozen
-
 from protocol.fields import Json
 
 from ...stages.validate import callable_tools
 from ..base import Plan
 from .calls import Function, dumps, functions
 from .gbnf import Grammar, literal
+from .syntax import Syntax
 
 PARALLEL_CALLS: Final = 16
 """A small model that has to make calls finds no end of them by itself."""
 
 
-@frozen(kw_only=True)
-class CallForm:
-    """How a call is written."""
-
-    before: str
-    """What stands before its arguments; ``NAME`` is its name as a JSON string."""
-    behind: str
-    between: str
-    """What stands between two calls."""
-
-
-def grammar_of(plan: Plan, form: CallForm) -> str | None:
+def grammar_of(plan: Plan, syntax: Syntax) -> str | None:
     """The grammar of a turn; None if it is free."""
     wanted: Mapping[str, Any] = plan.text.get("format") or {}
     kind = wanted.get("type", "text")
@@ -43,7 +31,7 @@ def grammar_of(plan: Plan, form: CallForm) -> str | None:
     if not forced and kind == "text":
         return None
     grammar = Grammar()
-    ways = [_calls(grammar, offered, form, plan.parallel_tool_calls)] if offered else []
+    ways = [_calls(grammar, offered, syntax, plan.parallel_tool_calls)] if offered else []
     if not forced:
         ways.insert(0, grammar.any("object") if kind == "json_object" else grammar.schema(wanted.get("schema")))
     return grammar.text(" | ".join(ways))
@@ -56,15 +44,15 @@ def _forces(choice: Any) -> bool:
     return bool(choice.get("type") != "allowed_tools" or choice.get("mode") == "required")
 
 
-def _calls(grammar: Grammar, offered: Sequence[Function], form: CallForm, parallel: bool) -> str:
-    call = grammar.add(" | ".join(_call(grammar, one, form) for one in offered))
-    return f"{call} ({literal(form.between)} {call}){{0,{PARALLEL_CALLS - 1}}}" if parallel else call
+def _calls(grammar: Grammar, offered: Sequence[Function], syntax: Syntax, parallel: bool) -> str:
+    call = grammar.add(" | ".join(_call(grammar, one, syntax) for one in offered))
+    return f"{call} ({literal(syntax.between)} {call}){{0,{PARALLEL_CALLS - 1}}}" if parallel else call
 
 
-def _call(grammar: Grammar, function: Function, form: CallForm) -> str:
-    before = form.before.replace("NAME", dumps(function.name))
+def _call(grammar: Grammar, function: Function, syntax: Syntax) -> str:
+    head = syntax.head.replace("NAME", dumps(function.name))
     arguments = grammar.schema(_of_object(function.parameters))
-    return f"{literal(before)} {arguments} {literal(form.behind)}"
+    return f"{literal(head)} {arguments} {literal(syntax.tail)}"
 
 
 def _of_object(parameters: Json) -> Json:

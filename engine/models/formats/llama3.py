@@ -16,15 +16,13 @@ only at the beginning of a turn ``{`` can be told to begin a call. Thoughts are 
 others have them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
 from .base import Vocabulary
 from .calls import Function, dumps
-from .conversation import Called, Said, Segment, Thought
-from .grammar import CallForm
-from .parsing import Syntax
+from .syntax import Syntax
 from .template import Part, Template
 
 TOOLS: Final = (
@@ -40,16 +38,21 @@ class Llama3(Template):
 
     name = "llama3"
     syntax = Syntax(
-        call="<|python_tag|>", call_end=None, bare=True, arguments="parameters", between=";", before_call="", behind_call=""
+        call="<|python_tag|>",
+        call_end=None,
+        head='{"name": NAME, "parameters": ',
+        tail="}",
+        arguments="parameters",
+        between="; ",
+        bare=True,
+        behind_text="",
+        behind_call="",
     )
-    form = CallForm(before='{"name": NAME, "parameters": ', behind="}", between="; ")
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._start, self._end = vocabulary.special("<|start_header_id|>"), vocabulary.special("<|end_header_id|>")
         self._eot = vocabulary.special("<|eot_id|>")
-        self._call = self.mark("<|python_tag|>")
-        self._think, self._think_end = self.mark("<think>"), self.mark("</think>")
 
     @cached_property
     def opening(self) -> Sequence[int]:
@@ -67,10 +70,6 @@ class Llama3(Template):
         ends = (self._eot, self.mark("<|eom_id|>"), self.mark("<|end_of_text|>"))
         return frozenset(number for number in ends if isinstance(number, int))
 
-    def joins(self, before: Segment, segment: Segment) -> bool:
-        """Behind a call there are only calls."""
-        return isinstance(segment, Called) or isinstance(before, Thought)
-
     def system(self, instructions: str | None, tools: Sequence[Function]) -> Iterable[Part]:
         """The beginning of all, then one message with the tools and the instructions; none, if there are neither."""
         begin = self.mark("<|begin_of_text|>")
@@ -83,26 +82,6 @@ class Llama3(Template):
     def message(self, role: str, text: str) -> Iterable[Part]:
         """A message; what a developer says is the system's."""
         return (self._start, "system" if role == "developer" else role, self._end, f"\n\n{text}", self._eot)
-
-    def turn(self, segments: Sequence[Segment]) -> Iterable[Part]:
-        """Thoughts, text, calls."""
-        before: Segment | None = None
-        for segment in segments:
-            yield from self._segment(before, segment)
-            before = segment
-
-    def _segment(self, before: Segment | None, segment: Segment) -> Iterator[Part]:
-        if isinstance(before, Thought):
-            yield "\n\n"
-        if isinstance(segment, Said):
-            yield segment.text
-        elif isinstance(segment, Thought):
-            yield from (self._think, f"\n{segment.text}\n", self._think_end)
-        else:
-            if isinstance(before, Said):
-                yield self._call
-            call = f'{{"name": {dumps(segment.name)}, "parameters": {segment.arguments}}}'
-            yield f"; {call}" if isinstance(before, Called) else call
 
     def results(self, texts: Sequence[str]) -> Iterable[Part]:
         """A message for each result."""

@@ -12,44 +12,16 @@ what is given is rendered to what was sampled. Blanks alone between calls and th
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from attrs import frozen
-
 from ..base import CallBegin, CallEnd, CallPieces, Chunk, Counted, MessageEnd, Reasoning, Text
 from .base import Vocabulary
 from .calls import Found, Function, find_call, in_string, may_begin
 from .pieces import Held, Marks
+from .syntax import Syntax
 
 WITHIN: Final = "\n"
 """What stands behind the mark of a thought, and before that of its end."""
 HEAD_CHARS: Final = 200
 """So much of a call says whether it can be one; nobody writes more blanks there."""
-
-
-@frozen(kw_only=True)
-class Syntax:
-    """How a format marks the parts of a turn."""
-
-    call: str
-    """The mark that a call begins with."""
-    call_end: str | None
-    """The mark that it ends with. None: behind the first call there is nothing but calls, up to the turn's end."""
-    bare: bool = False
-    """Whether a turn that begins with ``{`` begins with a call, without its mark."""
-    arguments: str = "arguments"
-    """How a call names its arguments."""
-    between: str = ""
-    """What divides calls that have no mark of their own, blanks aside."""
-    think: str = "<think>"
-    think_end: str = "</think>"
-    before_call: str = "\n"
-    """What stands between a text and the mark of a call."""
-    behind_call: str = "\n"
-    behind_thought: str = "\n\n"
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """All of them."""
-        return tuple(mark for mark in (self.call, self.call_end, self.think, self.think_end) if mark)
 
 
 class Parser:
@@ -144,7 +116,7 @@ class Parser:
             if not body and self._begun:
                 self._drop(blanks)
                 return False
-        at, before = text.find(self._call), self._syntax.before_call
+        at, before = text.find(self._call), self._syntax.behind_text
         if at < 0:
             blank = self._fresh and not text.strip()
             self._give(Text, len(text) if self._over else 0 if blank else _surely(text, before + self._call, self._call))
@@ -204,10 +176,11 @@ class Parser:
     def _find_calls(self, inner: str) -> list[Found]:
         """The calls that ``inner`` is; none if it is anything else, too."""
         calls: list[Found] = []
+        between = self._syntax.between.strip() if self._call_end is None else ""
         at = 0
         while inner[at:].strip():
-            if calls and self._syntax.between and inner[at:].lstrip().startswith(self._syntax.between):
-                at = inner.index(self._syntax.between, at) + len(self._syntax.between)
+            if calls and between and inner[at:].lstrip().startswith(between):
+                at = inner.index(between, at) + len(between)
             call = find_call(inner, at, self._offered, self._syntax.arguments, self._plain)
             if call is None:
                 return []

@@ -64,7 +64,7 @@ class Held:
             return
         try:
             data = self._vocabulary.token_bytes(token)
-        except KeyError:
+        except (KeyError, OverflowError):
             data = b""
         self._begun += 1
         text = self._decoder.decode(data)

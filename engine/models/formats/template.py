@@ -5,8 +5,9 @@ seen it in training. Text never merges across special tokens, so messages can be
 changes no earlier id. What opens a turn of the model is encoded apart from its body, since there sampling begins.
 """
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -15,11 +16,12 @@ from protocol.requests import Tool
 
 from ..base import Plan
 from .base import Vocabulary
-from .calls import Function, functions
-from .conversation import Group, Results, Segment, Told, Turn, groups, hosted_results, joins
-from .grammar import CallForm, grammar_of
-from .parsing import Parser, Syntax
+from .calls import Function, dumps, functions
+from .conversation import Called, Group, Results, Said, Segment, Thought, Told, Turn, groups, hosted_results
+from .grammar import grammar_of
+from .parsing import Parser
 from .pieces import Marks
+from .syntax import Syntax
 
 Part = str | int
 """Ordinary text, or the id of a special token."""
@@ -30,8 +32,7 @@ class Template(ABC):
 
     name: ClassVar[str]
     syntax: ClassVar[Syntax]
-    form: ClassVar[CallForm]
-    """How calls are written, for the grammar; ``turn`` writes them the same."""
+    """How a turn of the model is written."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
@@ -63,16 +64,50 @@ class Template(ABC):
         """A message of the user, the developer or the system."""
 
     @abstractmethod
-    def turn(self, segments: Sequence[Segment]) -> Iterable[Part]:
-        """The body of a turn of the model."""
-
-    @abstractmethod
     def results(self, texts: Sequence[str]) -> Iterable[Part]:
         """What tools answered to the calls of a turn."""
 
+    # ---- turns, as the syntax has them
+
     def joins(self, before: Segment, segment: Segment) -> bool:
-        """Whether two segments can stand side by side in a turn."""
-        return joins(before, segment)
+        """Whether two segments can stand side by side in a turn: whether they would be read as two."""
+        if isinstance(before, Called) and self.syntax.call_end is None:
+            return isinstance(segment, Called)
+        return not isinstance(before, Said) or isinstance(segment, Called)
+
+    def turn(self, segments: Sequence[Segment]) -> Iterator[Part]:
+        """The body of a turn of the model."""
+        before: Segment | None = None
+        for segment in segments:
+            yield self._gap(before, segment)
+            if isinstance(segment, Said):
+                yield segment.text
+            elif isinstance(segment, Thought):
+                yield from (self.mark(self.syntax.think), f"\n{segment.text}\n", self.mark(self.syntax.think_end))
+            else:
+                if self.syntax.bare and isinstance(before, Said):
+                    yield self.mark(self.syntax.call)
+                yield from self._call(segment)
+            before = segment
+
+    def _call(self, call: Called) -> Iterator[Part]:
+        """What a call says is ordinary text, its name too."""
+        before, _, behind = self.syntax.head.partition("NAME")
+        yield from (
+            *self.marked(before),
+            dumps(call.name),
+            *self.marked(behind),
+            call.arguments,
+            *self.marked(self.syntax.tail),
+        )
+
+    def _gap(self, before: Segment | None, segment: Segment) -> str:
+        """What stands between two segments."""
+        if isinstance(before, Called):
+            return self.syntax.between if isinstance(segment, Called) else self.syntax.behind_call
+        if isinstance(before, Thought):
+            return self.syntax.behind_thought
+        return "" if before is None else self.syntax.behind_text
 
     # ---- the contract
 
@@ -108,7 +143,7 @@ class Template(ABC):
 
     def grammar(self, plan: Plan) -> str | None:
         """What ``tool_choice`` and ``text.format`` make of a turn; None if it is free."""
-        return grammar_of(plan, self.form)
+        return grammar_of(plan, self.syntax)
 
     # ---- ids
 
@@ -118,6 +153,11 @@ class Template(ABC):
             return self.vocabulary.special(text)
         except KeyError:
             return text
+
+    def marked(self, text: str) -> list[Part]:
+        """The parts of a text of the format's own: where it has marks, marks."""
+        pieces = re.split(f"({'|'.join(map(re.escape, self.syntax.marks))})", text)
+        return [self.mark(piece) if piece in self.syntax.marks else piece for piece in pieces]
 
     def encode(self, parts: Iterable[Part]) -> list[int]:
         """The ids of ``parts``. Texts that stand side by side are one text."""
