@@ -128,7 +128,8 @@ def list_models(context: click.Context, /, specs: tuple[str, ...], as_json: bool
     """List the kinds of models that can be served, or say of some models whether they answer.
 
     With --model each is started or asked, as serve would do. A line each, its fields separated by tabs: of a kind how it is
-    named, whether it is ready, and what it is; of a model whether it answers, and what it says of itself, or what is wrong. Ends with status 1 if one does not answer.
+    named, whether it is ready, and what it is; of a model whether it answers, and what it says of itself, or what is wrong.
+    Ends with status 1 if one does not answer.
     """
     from .models import listing
 
@@ -397,6 +398,7 @@ def demo(context: click.Context, seed: int, tokens_per_second: float, shape: Sha
 )
 @click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".", help="Where tools work.")
 @click.option("--system", help="Instructions for the model.")
+@click.option("--temperature", type=click.FloatRange(min=0, max=2), help="Small models talk sense below 0.5; 1 if not given.")
 @click.option("--yes", is_flag=True, help="Don't ask before a tool that may change something.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each turn, and nothing else.")
 @click.pass_context

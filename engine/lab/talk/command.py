@@ -52,6 +52,7 @@ class Options:
     tools: Choice = "read"
     folder: Path = Path()
     system: str | None = None
+    temperature: float | None = None
     yes: bool = False
     as_json: bool = False
 
@@ -75,7 +76,7 @@ async def _chat(options: Options, keyboard: Keyboard[int]) -> int:
     if options.yes:
         hands.allowed |= hands.tools.keys()
     async with place(options) as (url, model), connect(url, options.key) as client:
-        body = {"model": model, "instructions": options.system}
+        body = {"model": model, "instructions": options.system, "temperature": options.temperature}
         desk.begin(Conversation(client, body, hands, desk, view), hands)
         if keyboard.typed:
             desk.welcome(url, own=options.url is None, folder=options.folder)

@@ -91,7 +91,7 @@ class TerminalView:
 
     def note(self, text: str) -> None:
         """Something that changes nothing."""
-        self._line("", Text(f"({text})", "dim"))
+        self._say(f"({text})", "dim")
 
     def failed(self, error: RolloutError | ConnectionLost) -> None:
         """What was said was refused, or nobody is there: what it was, and what to do."""
@@ -107,9 +107,9 @@ class TerminalView:
 
     def problem(self, text: str, advice: str = "") -> None:
         """Something is wrong, and what to do about it."""
-        self._line("", Text(clean(text), "bold red"))
+        self._say(clean(text), "bold red")
         if advice:
-            self._line("", Text(advice, ""))
+            self._say(advice, "")
 
     def heading(self, model: str, facts: Iterable[tuple[str, str]]) -> None:
         """What this is."""
@@ -186,6 +186,13 @@ class TerminalView:
             self.note(f"cut short: {(response.get('incomplete_details') or {}).get('reason')}")
 
     # ---- lines
+
+    def _say(self, text: str, style: str) -> None:
+        self._rest()
+        self._shown_call = None
+        self._beside.begin(Text(), style)
+        self._beside.feed(text)
+        self._beside.finish()
 
     def _line(self, prefix: str, text: Text) -> None:
         self._rest()
