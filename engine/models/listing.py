@@ -9,7 +9,7 @@ from attrs import asdict, frozen
 from protocol.codec import encode
 
 from . import KINDS, load_model
-from .base import KeptModel, Model, ModelError
+from .base import KeptModel, ModelError
 from .pull import PULLABLE, pulled
 
 ABOUT: Final[dict[str, tuple[str, str]]] = {
@@ -70,20 +70,13 @@ async def _try(spec: str) -> Tried:
         model = load_model(spec)
     except (ValueError, OSError) as error:
         return Tried(spec, None, answers=False, error=str(error))
-    try:
-        return await _ask(spec, model)
-    except ModelError as error:  # it can't be started
-        return Tried(spec, model.name, answers=False, error=error.message)
-
-
-async def _ask(spec: str, model: Model) -> Tried:
     if not isinstance(model, KeptModel):
         return Tried(spec, model.name, answers=True, about="needs nothing")
-    async with model.running():
-        try:
+    try:
+        async with model.running():
             return Tried(spec, model.name, answers=True, about=await model.check())
-        except ModelError as error:  # here, so that it is in no group of exceptions
-            return Tried(spec, model.name, answers=False, error=error.message)
+    except ModelError as error:
+        return Tried(spec, model.name, answers=False, error=error.message)
 
 
 def as_json(found: Sequence[Kind | Tried]) -> str:

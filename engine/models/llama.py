@@ -208,15 +208,21 @@ class LlamaServer:
     async def running(self) -> AsyncIterator[None]:
         """It runs while the context lasts; when it dies it is started again. Raises ``ModelError`` if it can't be started.
 
-        An exception or a cancellation inside ends it at once, and comes out in the exception group of a nursery.
+        An exception or a cancellation inside ends it, too.
         """
         check_installed()
+        failure: Exception | None = None  # goes around the nursery, which would put it in a group
         with TemporaryDirectory(prefix="sostenuto-") as folder:
             child = await self._start(folder)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._keep, child, folder)
-                yield
+                try:
+                    yield
+                except Exception as error:
+                    failure = error
                 nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     async def ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until it answers: it is not there for some seconds after it died. Raises ``ModelError`` if that takes longer."""

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl
 
 from .base import Format, ModelError, Plan
@@ -47,7 +47,7 @@ class LocalModel:
         metadata = read_metadata(file)
         vocabulary = metadata.vocabulary()
         form = form_of(file, metadata, vocabulary, told.pop("format", None))
-        numbers = {key: _number(key, value) for key, value in told.items()}
+        numbers: dict[str, Any] = {key: _number(key, value) for key, value in told.items()}
         context = numbers.pop("context", min(CONTEXT_TOKENS, metadata.context_length))
         if context > metadata.context_length:
             raise ValueError(f"{file}: the model was made for a context of {metadata.context_length} tokens, not {context}")
@@ -76,10 +76,7 @@ class LocalModel:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started.
-
-        An exception or a cancellation inside ends it at once, and comes out in the exception group of a nursery.
-        """
+        """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started."""
         async with self.server.running():
             model = CompletionsModel(
                 self.server.upstream,
