@@ -1,12 +1,13 @@
 """Unmodified Codex CLIs complete a turn with a real model, SmolLM2: 0.104.0 in the append shape, 0.171.0 in the create shape.
 
-What so small a model says is poor; it is taken at temperature 0, so that it says the same each time. Codex sends some 20 to 30
-KB of instructions and tools, which are 5,500 to 7,100 of this model's tokens. They fit into its context of 8,192, and two
-cores read them for a minute; here the instructions are replaced by a sentence (``model_instructions_file``).
+What so small a model says is poor; the protocol is not. Codex sends some 20 to 30 KB of instructions and tools, which are 5,500
+to 7,100 of this model's tokens. They fit into its context of 8,192, and two cores read them for a minute; here the instructions
+are replaced by a sentence (``model_instructions_file``).
 """
 
 import os
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from attrs import evolve
 
 from engine import Server, Services, listening
 from engine.ledger import MemoryLedger
-from engine.models.base import Plan
+from engine.models.base import Chunk, Plan, Stop
 from engine.models.local import LocalModel
 from engine.models.pull import CannotPull
 from engine.serving import kept
@@ -28,15 +29,32 @@ from .support.relay import Relay, relay_to
 
 INSTRUCTIONS = "You are a helpful assistant. Answer in one short sentence."
 SETTINGS = 'model_instructions_file = "{file}"\nweb_search = "disabled"\nmodel_context_window = 8192\n'
+MOST_TOKENS = 60
 SECONDS = 600.0
 """For a turn; ten on a quiet machine."""
 
 
-class Greedy(LocalModel):
-    """Says the same each time."""
+class Brief(LocalModel):
+    """Its turns end after some tokens, if not by themselves: so small a model may go on until its context is full."""
 
-    def open(self, plan: Plan) -> AbstractAsyncContextManager[Any]:
-        return super().open(evolve(plan, temperature=0.0))
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[Any]:
+        async with super().open(evolve(plan, temperature=0.2, max_output_tokens=MOST_TOKENS)) as sampler:
+            yield Cut(sampler)
+
+
+class Cut:
+    """A sampler that takes the limit for the end."""
+
+    def __init__(self, sampler: Any) -> None:
+        self._sampler = sampler
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sampler, name)
+
+    async def receive(self) -> Sequence[Chunk]:
+        chunks = await self._sampler.receive()
+        return [Stop("end") if chunk == Stop("max_output_tokens") else chunk for chunk in chunks]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +70,7 @@ def file() -> Path:
 async def turn(file: Path, program: Path, folder: Path, features: str) -> tuple[str, Relay, MemoryLedger]:
     """What Codex printed, the frames, and the ledger."""
     (folder / "instructions.md").write_text(INSTRUCTIONS, encoding="utf-8")
-    ledger, model = MemoryLedger(), Greedy.load(file, "smollm2", "slots=1")
+    ledger, model = MemoryLedger(), Brief.load(file, "smollm2", "slots=1")
     services = Services(models={"smollm2": model}, ledger=ledger)
     async with kept([model]), listening(Server(services)) as port, relay_to(f"http://127.0.0.1:{port}/v1") as relay:
         settings = SETTINGS.format(file=folder / "instructions.md")
