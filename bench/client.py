@@ -28,6 +28,11 @@ class Client:
         self._at = 0
         self._shake_hands()
 
+    @property
+    def connection(self) -> socket.socket:
+        """The socket, for who reads it himself."""
+        return self._socket
+
     def close(self) -> None:
         """Drop the socket, as a client does that has crashed: without a word."""
         self._socket.close()
@@ -114,10 +119,10 @@ class HttpClient:
             % (path.encode(), len(payload), payload)
         )
 
-    def first_event(self) -> bytes:
-        """What has come when the first server-sent event is whole."""
+    def first_event(self, mark: bytes = b"\n\n") -> bytes:
+        """What has come when the first server-sent event is whole; or one that has ``mark`` in it."""
         _, body = self._head()
-        while b"\n\n" not in body:
+        while mark not in body:
             body += self._receive()
         return body
 

@@ -14,7 +14,7 @@ from protocol.conformance.run import conform as check
 from protocol.conformance.runner import AtUrl, Runner
 
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 
 
 def conform(sizes: Sizes) -> Iterator[Row]:
@@ -28,13 +28,8 @@ def conform(sizes: Sizes) -> Iterator[Row]:
             lambda: _seconds(memory, next(seeds), sizes.conversations),
             lambda: _seconds(there, next(seeds), sizes.conversations),
         )
-    yield Row(
-        name="conform",
-        what="a conversation of the conformance kit, in memory : over sockets",
-        value=ratio(pairs),
-        target=1 / 20,
-        detail=sides(pairs, 1e3, "ms") | {"conversations": sizes.conversations},
-    )
+    what = "a conversation of the conformance kit, in memory : over sockets"
+    yield against("conform", what, pairs, target=1 / 20, scale=1e3, unit="ms", conversations=sizes.conversations)
 
 
 def _seconds(runner: Runner, seed: int, conversations: int) -> float:

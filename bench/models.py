@@ -1,5 +1,6 @@
 """The models of the benchmarks: they cost next to nothing, so that what is measured is the engine."""
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
@@ -7,6 +8,8 @@ from typing import Final
 import trio
 
 from engine.models.base import CallBegin, CallEnd, CallPieces, Chunk, Plan, Rendered, Stop, Text
+from engine.models.pacing import PacedSampler, Utterance
+from protocol.items import Item
 
 PIECES: Final = ("The ", "loop", " has", " gone", " on ", "with", " the", " same", " tokens", ", and", " in ", "order", ".\n")
 """As long as tokens are: some four characters."""
@@ -100,3 +103,59 @@ class CallModel:
     @asynccontextmanager
     async def open(self, plan: Plan) -> AsyncIterator[_Caller]:  # noqa: ARG002
         yield _Caller(says_first=self._says_first)
+
+
+class _TimedWords:
+    """When it began, by a clock that all processes of the machine share; then more tokens, ``count`` in all."""
+
+    def __init__(self, count: int) -> None:
+        self._began = f"{time.perf_counter():.6f}"
+        self._count = self._left = count
+
+    @property
+    def cost(self) -> int:
+        return 1 if self._left else 0
+
+    def take(self, pieces: int, token_room: int) -> tuple[Sequence[str], int]:
+        count = min(pieces, token_room, self._left)
+        taken = [" word"] * count
+        if count and self._left == self._count:
+            taken[0] = self._began
+        self._left -= count
+        return taken, count
+
+
+class _Timed:
+    """A source that says ``_TimedWords``, and is done."""
+
+    def __init__(self, rate: float, count: int) -> None:
+        self.rate: float | None = rate
+        self._count = count
+        self._said: Utterance | Stop | None = None
+
+    def observe(self, item: Item) -> None:
+        """It does not read."""
+
+    def resume(self) -> None:
+        """It has nothing to look up."""
+
+    def next(self) -> Utterance | Stop:
+        if self._said is None:  # sampling begins
+            self._said = Utterance("message", _TimedWords(self._count))
+        return self._said
+
+    def begun(self) -> None:
+        self._said = Stop("end")
+
+
+class PacedModel:
+    """``count`` tokens at ``rate`` a second, by the clock of the models that Sostenuto has. The first says when it began."""
+
+    def __init__(self, rate: float, count: int) -> None:
+        self.name = f"pace-{rate:g}"
+        self._rate = rate
+        self._count = count
+
+    @asynccontextmanager
+    async def open(self, plan: Plan) -> AsyncIterator[PacedSampler]:
+        yield PacedSampler(_Timed(self._rate, self._count), plan.max_output_tokens)

@@ -15,7 +15,7 @@ from engine.server import Server, port_of
 from engine.services import Services
 
 from .child import answer, raise_file_limit
-from .models import BATCHES, CallModel, InstantModel, StreamModel
+from .models import BATCHES, CallModel, InstantModel, PacedModel, StreamModel
 
 LONG: Final = 86_400.0
 """A day, in seconds: no ping, no heartbeat and no deadline falls into a run."""
@@ -36,6 +36,7 @@ async def main(options: dict[str, Any]) -> None:
         CallModel("call", says_first=False),
         CallModel("turn", says_first=True),
         *(StreamModel(options.get("deltas", 0), batch) for batch in BATCHES),
+        *(PacedModel(rate, count) for rate, count in options.get("paces", ())),
     ]
     server = Server(Services(config=CONFIG, models={model.name: model for model in models}))
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1", backlog=1024)

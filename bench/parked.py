@@ -8,7 +8,7 @@ from typing import Final
 
 from .child import raise_file_limit
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 from .resume import Parked
 
 SPARE_FILES: Final = 200
@@ -57,7 +57,7 @@ def _without_sockets(server: ServerProcess, count: int) -> Row:
 
 def _resume(what: str, samples: int, ours: Callable[[], float], theirs: Callable[[], float], target: float | None) -> Row:
     pairs = interleaved(samples, ours, theirs)
-    return Row(name="parked", what=what, value=ratio(pairs), target=target, detail=sides(pairs, 1e6, "µs"))
+    return against("parked", what, pairs, target=target, scale=1e6, unit="µs")
 
 
 def _memory(what: str, size: int, count: int, target: float | None) -> Row:

@@ -7,7 +7,7 @@ from typing import Final
 
 from .client import PATH, HttpClient
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 
 PAYLOAD: Final = json.dumps({"model": "instant", "input": "Say how the loop goes on.", "store": False}).encode()
 
@@ -20,13 +20,8 @@ def post(sizes: Sizes) -> Iterator[Row]:
         with ServerProcess("http", size=size) as plain:
             theirs = plain.connect_http()
             pairs = interleaved(sizes.samples, lambda: _round_trip(ours), lambda: _round_trip(theirs))
-    yield Row(
-        name="post",
-        what="HTTP POST, a whole Response as JSON : a bare h11-on-trio server",
-        value=ratio(pairs),
-        target=1.5,
-        detail=sides(pairs, 1e6, "µs") | {"bytes": size},
-    )
+    what = "HTTP POST, a whole Response as JSON : a bare h11-on-trio server"
+    yield against("post", what, pairs, target=1.5, scale=1e6, unit="µs", bytes=size)
 
 
 def _round_trip(client: HttpClient) -> float:

@@ -4,6 +4,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, cast
 
@@ -20,6 +22,17 @@ def pin_client() -> None:
     """
     if PROCESSORS:
         os.sched_setaffinity(0, PROCESSORS[:1])
+
+
+@contextmanager
+def unpinned() -> Iterator[None]:
+    """Let this process, and those that it starts meanwhile, run anywhere."""
+    if PROCESSORS:
+        os.sched_setaffinity(0, PROCESSORS)
+    try:
+        yield
+    finally:
+        pin_client()
 
 
 class ServerProcess:

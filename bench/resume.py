@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .client import Client
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 
 RESULT: Final = "README.md  src  tests  pyproject.toml\n" * 7
 """A tool's result of some 256 characters."""
@@ -71,22 +71,12 @@ def resume(sizes: Sizes) -> Iterator[Row]:
     with ServerProcess("engine") as engine, ServerProcess("echo") as echo:
         parked, bare = Parked(engine, create(SHORT_HISTORY)), echo.connect()
         pairs = interleaved(sizes.samples, parked.resume, lambda: _echo(bare))
-        yield Row(
-            name="resume",
-            what="append to first delta : a bare echo of a message of that size",
-            value=ratio(pairs),
-            target=2.0,
-            detail=sides(pairs, 1e6, "µs") | {"aim": 1.5},
-        )
+        what = "append to first delta : a bare echo of a message of that size"
+        yield against("resume", what, pairs, target=2.0, scale=1e6, unit="µs", aim=1.5)
         long = Parked(engine, create(sizes.history))
         pairs = interleaved(sizes.samples, long.resume, parked.resume)
-        yield Row(
-            name="resume",
-            what=f"append to first delta, {sizes.history:,} items of history : {SHORT_HISTORY}",
-            value=ratio(pairs),
-            target=1.1,
-            detail=sides(pairs, 1e6, "µs"),
-        )
+        what = f"append to first delta, {sizes.history:,} items of history : {SHORT_HISTORY}"
+        yield against("resume", what, pairs, target=1.1, scale=1e6, unit="µs")
 
 
 def _echo(client: Client) -> float:

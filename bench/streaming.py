@@ -11,7 +11,7 @@ from typing import Any, Final
 from .client import Client
 from .models import BATCHES
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 
 FRAMES_BATCH: Final = 16
 """The loop sends what came of this batch; what comes of another differs in its ids only."""
@@ -32,26 +32,16 @@ def stream(sizes: Sizes) -> Iterator[Row]:
             request = create(batch)
             pairs = interleaved(sizes.rounds, partial(_cpu, *ours, request), partial(_cpu, *theirs, request))
             per_event = [(one / events, other / events) for one, other in pairs]
-            yield Row(
-                name="stream",
-                what=f"server CPU per event, {batch} token{'s' if batch > 1 else ''} at a time : a send_message loop",
-                value=ratio(per_event),
-                target=1 / 6 if batch > 1 else None,
-                detail=sides(per_event, 1e6, "µs"),
-            )
+            what = f"server CPU per event, {batch} token{'s' if batch > 1 else ''} at a time : a send_message loop"
+            target = 1 / 6 if batch > 1 else None
+            yield against("stream", what, per_event, target=target, scale=1e6, unit="µs")
 
 
 def first_event(sizes: Sizes) -> Iterator[Row]:
     """Time from the create to the first event."""
     with _both(FIRST_DELTAS) as (ours, theirs, _):
         pairs = interleaved(sizes.samples, partial(_first, ours[1]), partial(_first, theirs[1]))
-    yield Row(
-        name="first_event",
-        what="create to first event : a send_message loop",
-        value=ratio(pairs),
-        target=1.25,
-        detail=sides(pairs, 1e6, "µs"),
-    )
+    yield against("first_event", "create to first event : a send_message loop", pairs, target=1.25, scale=1e6, unit="µs")
 
 
 Side = tuple[ServerProcess, Client]

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from .client import PATH, TERMINAL
 from .process import ServerProcess
-from .report import Row, Sizes, interleaved, ratio, sides
+from .report import Row, Sizes, against, interleaved
 from .resume import DELTA, RESULT, SHORT_HISTORY, Parked, history
 
 MODEL: Final = "turn"
@@ -137,4 +137,4 @@ def turn(sizes: Sizes) -> Iterator[Row]:
 
 def _row(what: str, samples: int, ours: Turning, theirs: Turning, target: float) -> Row:
     pairs = interleaved(samples, ours.turn, theirs.turn)
-    return Row(name="turn", what=what, value=ratio(pairs), target=target, detail=sides(pairs, 1e6, "µs"))
+    return against("turn", what, pairs, target=target, scale=1e6, unit="µs")

@@ -300,7 +300,7 @@ class Rollout(Lifespan):
         except Exception as error:
             self._end(OUR_FAULT)
             self._services.on_bug(error)
-        except trio.Cancelled:
+        except BaseException:  # cancelled, which from under a nursery comes as a group
             if self.in_place:
                 self.abandon()
             raise

@@ -18,6 +18,7 @@ import trio
 from attrs import define, field, frozen
 
 from ..transport.framing import ReadyStream
+from .virtual import Sleeper, sleeper
 
 RETRANSMIT_SECONDS: Final = 0.2
 """The least that Linux waits before it sends again; the round trip comes on top of it."""
@@ -51,7 +52,8 @@ class _Way:
     """When each is due; an empty one is the end."""
     broken: bool = False
     """Nobody reads any more."""
-    came: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    reader: Sleeper | None = None
+    """Who waits for the first chunk."""
 
     def send(self, data: bytes) -> None:
         leaves = trio.current_time()
@@ -62,22 +64,36 @@ class _Way:
         due = leaves + self.distance.one_way(self.chance)
         if self.chunks:
             due = max(due, self.chunks[-1][0])
+        elif self.reader is not None:
+            self.reader.wake_at(due)
         self.chunks.append((due, data))
-        self.came.unpark_all()
+
+    def break_off(self) -> None:
+        """Nobody reads any more."""
+        self.broken = True
+        if self.reader is not None:
+            self.reader.wake()
 
     async def receive(self, most: int | None) -> bytes:
         """What has come, or will come first. A checkpoint, in which nothing is lost."""
         if not self.broken and self.chunks and self.chunks[0][0] <= trio.current_time():
             await trio.lowlevel.checkpoint()
         while not self.broken:
-            if not self.chunks:
-                await self.came.park()
-            elif (due := self.chunks[0][0]) > trio.current_time():
-                await trio.sleep_until(due)
-            else:
+            if self.chunks and self.chunks[0][0] <= trio.current_time():
                 return self._take(most)
+            await self._wait()
         await trio.lowlevel.checkpoint()
         raise trio.ClosedResourceError
+
+    async def _wait(self) -> None:
+        """Until the first chunk is due, whether it was sent yet or not."""
+        self.reader = sleeper()
+        if self.chunks:
+            self.reader.wake_at(self.chunks[0][0])
+        try:
+            await self.reader.sleep()
+        finally:
+            self.reader = None
 
     def _take(self, most: int | None) -> bytes:
         """All that is due by now, or so much of it. The end stays where it is."""
@@ -145,8 +161,8 @@ class LinkStream(ReadyStream):
     async def aclose(self) -> None:
         """Close: what the other end sends from now on is an error to it."""
         self._end()
-        self._closed = self._inward.broken = True
-        self._inward.came.unpark_all()
+        self._closed = True
+        self._inward.break_off()
         await trio.lowlevel.checkpoint()
 
     def _end(self) -> None:

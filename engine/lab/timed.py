@@ -14,6 +14,7 @@ from attrs import define, field, frozen
 
 from ..models.base import CallEnd, CallPieces, Chunk, MessageEnd, Model, Plan, Reasoning, Rendered, Sampler, Stop, Text
 from .slots import Gauge, Memory, Slots, State
+from .virtual import sleep_until
 
 
 @frozen(kw_only=True)
@@ -93,7 +94,7 @@ class _TimedSampler:
         if not self._turn:
             await self._begin()
         due, chunks = self._turn.popleft()
-        await trio.sleep_until(self._began + due / self._cluster.sampling)
+        await sleep_until(self._began + due / self._cluster.sampling)
         if not self._turn:
             self._end()
         return chunks
@@ -141,7 +142,7 @@ class _TimedSampler:
         spent.read_again += max(0, min(self._context, state.known) - state.tokens)
         state.tokens = self._context
         if new and self._cluster.prefill < math.inf:
-            await trio.sleep(new / self._cluster.prefill)
+            await sleep_until(self._began + new / self._cluster.prefill)
             spent.prefill += trio.current_time() - self._began
 
     def _end(self) -> None:

@@ -33,6 +33,7 @@ from .base import (
     Stop,
     Text,
 )
+from .pacemaker import sleep_until
 
 BATCH_PIECES: Final = 64
 """Pieces that one ``receive`` gives at most: enough that the cost of a batch doesn't show, few enough that others run."""
@@ -209,7 +210,7 @@ class _Pace:
         if cost == 0 or due_at <= trio.current_time():
             await trio.lowlevel.checkpoint()
         else:
-            await trio.sleep_until(due_at)
+            await sleep_until(due_at)
         due = int((trio.current_time() - self._start) * self._rate) - self._spent
         return max(due, cost)  # rounding must not lose what was waited for
 

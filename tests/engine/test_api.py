@@ -12,6 +12,7 @@ import trio
 from engine.rollout import Rollout
 from engine.testing import eventually
 from engine.testing.models import FakeModel, say, stop
+from engine.testing.tools import FakeSearch
 from protocol.grammar import check
 
 from .http_support import (
@@ -450,6 +451,22 @@ async def test_a_client_that_drops_cancels_its_response(stream: bool) -> None:
         await eventually(lambda: not it.server.engine.live)
         assert (await get(http, f"responses/{response_id}"))["status"] == "cancelled"
         assert [row.status for row in it.server.services.ledger.rows] == ["cancelled"]  # type: ignore[attr-defined]
+
+
+async def test_a_client_that_drops_while_hosted_tools_run_side_by_side_cancels_its_response() -> None:
+    search = FakeSearch(seconds=600)
+    calls = [{"name": "file_search", "arguments": {"query": query}} for query in ("one", "two")]
+    async with served() as it, it.client() as http:
+        it.server.services.hosted = {"file_search": search}
+        async with await trio.open_tcp_stream("127.0.0.1", it.port) as stream:
+            sent = body({"calls": calls}, tools=[{"type": "file_search"}])
+            await stream.send_all(request_bytes("POST", "/v1/responses", sent))
+            await eventually(lambda: search.running == 2)
+            (response_id,) = it.server.engine.live
+            await reset(stream)
+        await eventually(lambda: not it.server.engine.live)
+        assert search.running == 0
+        assert (await get(http, f"responses/{response_id}"))["status"] == "cancelled"
 
 
 async def test_a_client_that_closes_politely_has_gone_too() -> None:

@@ -286,6 +286,7 @@ def test_what_was_not_begun_is_asked_again(first: Sequence[Any], seconds: float)
     ("reply", "code", "said"),
     [
         (status(400), "invalid_prompt", "400: no luck"),
+        (status(301, b"elsewhere"), "server_error", "301: elsewhere"),
         (status(401), "server_error", "401: no luck"),
         (status(404, b"not found"), "server_error", "/v1"),
         (status(422, {"detail": [{"msg": "bad"}]}), "invalid_prompt", "bad"),

@@ -87,6 +87,9 @@ def test_marks_are_tokens_where_the_vocabulary_has_them() -> None:
 def test_nothing_is_invented() -> None:
     assert CHATML.render_prompt(None, (), []) == []
     assert CHATML.render_calls([]) == CHATML.render_results([]) == CHATML.render_next((), []) == []
+    silent = items({"type": "reasoning", "summary": [], "encrypted_content": "x"}, said(""))
+    assert CHATML.render_calls(silent) == []
+    assert CHATML.render_calls([*silent, *items(call())]) == CHATML.render_calls(items(call()))
     web = (Tool(type="web_search"),)  # nobody here could answer its calls
     assert CHATML.render_prompt(None, web, []) == []
 

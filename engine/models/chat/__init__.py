@@ -27,6 +27,8 @@ class ChatModel:
         self._name = name or upstream.model or KIND
         self._dialect = Dialect()
         self._http: httpx2.AsyncClient | None = None
+        self._there: str | None = None
+        """What it is called there, once that is known."""
 
     @property
     def name(self) -> str:
@@ -41,7 +43,7 @@ class ChatModel:
             try:
                 yield
             finally:
-                self._http = None
+                self._http = self._there = None
 
     async def check(self) -> str:
         """What is served there. Raises ``ModelError``."""
@@ -58,7 +60,9 @@ class ChatModel:
     async def open(self, plan: Plan) -> AsyncIterator[ChatSampler]:
         """A sampler. Raises ``ModelError`` for a plan that it can't do. Leaving the context drops what is being sampled."""
         http = self._connection()
-        sampler = ChatSampler(http, await self._upstream.named(http), plan, self._dialect)
+        if self._there is None:
+            self._there = await self._upstream.named(http)
+        sampler = ChatSampler(http, self._there, plan, self._dialect)
         try:
             yield sampler
         finally:

@@ -1,5 +1,6 @@
 """One request's answer, as it comes: an ``Answer`` holds the connection until it has ended, or is let go."""
 
+import socket
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -41,18 +42,18 @@ class Answer:
 
     @classmethod
     async def ask(cls, http: httpx2.AsyncClient, body: Mapping[str, Any], path: str = "/chat/completions") -> "Answer":
-        """Send a request, and read the head of its answer. Raises ``ModelError``: ``NotThere`` if nothing was asked.
-        Cancellation drops the connection."""
+        """Send a request, and read the head of its answer. Raises ``ModelError``, for any status but success; ``NotThere``
+        if nothing was asked. Cancellation drops the connection."""
         url = str(http.base_url)
         request = http.build_request("POST", path, content=encode(body), headers=_HEADERS)
         try:
             response = await http.send(request, stream=True)
-            if not response.is_error:
+            if response.is_success:
                 return cls(url, response)
             try:
                 text = (await response.aread()).decode("utf-8", "replace")
             finally:
-                await _close(response)
+                await _close(response)  # noqa: ASYNC102 - shielded, with a deadline
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             raise NotThere(broken(url, error).message) from error
         except httpx2.HTTPError as error:
@@ -97,7 +98,20 @@ class Answer:
 
     async def aclose(self) -> None:
         """Let the connection go. Also when cancelled."""
+        await _cut(self._response, self._bytes)
         await _close(self._bytes, self._response)
+
+
+async def _cut(response: httpx2.Response, received: AsyncGenerator[bytes, None]) -> None:
+    """End the connection below an answer that is not over, and let the generators that read from it find out: closing the
+    outermost alone leaves those within to the garbage collector, of which trio warns."""
+    network = response.extensions.get("network_stream")
+    if response.is_closed or network is None:
+        return
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_SECONDS), suppress(httpx2.HTTPError, OSError):
+        network.get_extra_info("socket").shutdown(socket.SHUT_RDWR)
+        while await anext(received, None) is not None:
+            pass
 
 
 async def _close(*opened: AsyncGenerator[bytes, None] | httpx2.Response) -> None:

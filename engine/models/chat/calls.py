@@ -141,7 +141,7 @@ class Calls:
             return True
         starts = isinstance(arguments, dict) or _text(arguments).lstrip().startswith("{")
         if known.whole:
-            return _as_text(arguments) != known.arguments and (starts or not has_index)
+            return name != known.name or (_as_text(arguments) != known.arguments and (starts or not has_index))
         return not has_index and bool(known.parts) and name != known.name
 
     # ---- what it adds

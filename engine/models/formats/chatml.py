@@ -23,7 +23,6 @@ Qwen 2.5 it is a special token, and Qwen 3 has some for ``<tool_response>`` and 
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
 from .base import Vocabulary
@@ -62,22 +61,10 @@ class ChatML(Template):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(vocabulary)
         self._start, self._end = vocabulary.special("<|im_start|>"), vocabulary.special("<|im_end|>")
+        self.opening = self.encode([self._start, "assistant\n"])
+        self.closing = self.encode([self._end, "\n"])
+        self.stops = self.known("<|im_end|>", "<|endoftext|>")
         self._response, self._response_end = self.mark("<tool_response>"), self.mark("</tool_response>")
-
-    @cached_property
-    def opening(self) -> Sequence[int]:
-        """``<|im_start|>assistant`` and a line break."""
-        return self.encode([self._start, "assistant\n"])
-
-    @cached_property
-    def closing(self) -> Sequence[int]:
-        """``<|im_end|>`` and a line break."""
-        return self.encode([self._end, "\n"])
-
-    @cached_property
-    def stops(self) -> frozenset[int]:
-        """``<|im_end|>``, and ``<|endoftext|>``, which base models end with."""
-        return frozenset(number for number in (self._end, self.mark("<|endoftext|>")) if isinstance(number, int))
 
     def system(self, instructions: str | None, tools: Sequence[Function]) -> Iterable[Part]:
         """One message with the instructions and the tools; none, if there are neither."""

@@ -61,7 +61,7 @@ Segment = Said | Thought | Called
 
 @frozen
 class Turn:
-    """What the model put out between two stops. Thoughts stand before what is said, and are said once."""
+    """What the model put out between two stops."""
 
     segments: tuple[Segment, ...]
 
@@ -127,10 +127,11 @@ def _is_models(item: Item) -> bool:
 
 
 def _turns(items: Sequence[Item], hosted: bool, joins: Joins) -> Iterator[Group]:
-    """What is put out between two stops: one turn, if the model could have sampled it as one."""
+    """What is put out between two stops: one turn, if the model could have sampled it as one. What says nothing is none."""
     segments: list[Segment] = []
-    for item in items:
-        segment = _segment(item)
+    for segment in map(_segment, items):
+        if not isinstance(segment, Called) and not segment.text:
+            continue
         if segments and not joins(segments[-1], segment):
             yield Turn(tuple(segments))
             segments = []

@@ -21,20 +21,33 @@ PARALLEL_CALLS: Final = 16
 """A small model that has to make calls finds no end of them by itself."""
 
 
+def is_bound(plan: Plan) -> bool:
+    """Whether a turn has a grammar."""
+    return _format(plan).get("type", "text") != "text" or (bool(_offered(plan)) and _forces(plan.tool_choice))
+
+
 def grammar_of(plan: Plan, syntax: Syntax) -> str | None:
     """The grammar of a turn; None if it is free."""
-    wanted: Mapping[str, Any] = plan.text.get("format") or {}
-    kind = wanted.get("type", "text")
-    allowed = callable_tools(plan.tool_choice)
-    offered = [one for name, one in functions(plan.tools).items() if allowed is None or name in allowed]
-    forced = bool(offered) and _forces(plan.tool_choice)
-    if not forced and kind == "text":
+    if not is_bound(plan):
         return None
+    offered, wanted = _offered(plan), _format(plan)
+    forced = bool(offered) and _forces(plan.tool_choice)
     grammar = Grammar()
     ways = [_calls(grammar, offered, syntax, plan.parallel_tool_calls)] if offered else []
     if not forced:
-        ways.insert(0, grammar.any("object") if kind == "json_object" else grammar.schema(wanted.get("schema")))
+        whole = wanted.get("type") == "json_object"
+        ways.insert(0, grammar.any("object") if whole else grammar.schema(wanted.get("schema")))
     return grammar.text(" | ".join(ways))
+
+
+def _format(plan: Plan) -> Mapping[str, Any]:
+    return plan.text.get("format") or {}
+
+
+def _offered(plan: Plan) -> list[Function]:
+    """What may be called."""
+    allowed = callable_tools(plan.tool_choice)
+    return [one for name, one in functions(plan.tools).items() if allowed is None or name in allowed]
 
 
 def _forces(choice: Any) -> bool:

@@ -17,7 +17,6 @@ others have them.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import cached_property
 from typing import Final
 
 from .base import Vocabulary
@@ -53,28 +52,13 @@ class Llama3(Template):
         super().__init__(vocabulary)
         self._start, self._end = vocabulary.special("<|start_header_id|>"), vocabulary.special("<|end_header_id|>")
         self._eot = vocabulary.special("<|eot_id|>")
-
-    @cached_property
-    def opening(self) -> Sequence[int]:
-        """The header of the assistant."""
-        return [*self.encode([self._start, "assistant", self._end]), *self.encode(["\n\n"])]
-
-    @cached_property
-    def closing(self) -> Sequence[int]:
-        """``<|eot_id|>``."""
-        return [self._eot]
-
-    @cached_property
-    def stops(self) -> frozenset[int]:
-        """``<|eot_id|>``; ``<|eom_id|>``, behind calls of built-in tools; and the end of a text."""
-        ends = (self._eot, self.mark("<|eom_id|>"), self.mark("<|end_of_text|>"))
-        return frozenset(number for number in ends if isinstance(number, int))
+        self.opening = self.encode([self._start, "assistant", self._end, "\n\n"])
+        self.closing = [self._eot]
+        self.stops = self.known("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")
 
     def system(self, instructions: str | None, tools: Sequence[Function]) -> Iterable[Part]:
         """The beginning of all, then one message with the tools and the instructions; none, if there are neither."""
-        begin = self.mark("<|begin_of_text|>")
-        if isinstance(begin, int):
-            yield begin
+        yield from self.known("<|begin_of_text|>")
         if instructions is not None or tools:
             listed = "".join(dumps({"type": "function", "function": tool.as_json()}) + "\n\n" for tool in tools)
             yield from self.message("system", f"{TOOLS if tools else ''}{listed}{instructions or ''}")

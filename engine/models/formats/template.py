@@ -8,7 +8,6 @@ changes no earlier id. What opens a turn of the model is encoded apart from its 
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import cached_property
 from typing import ClassVar
 
 from protocol.items import FileSearchCall, Item
@@ -18,7 +17,7 @@ from ..base import Plan
 from .base import Vocabulary
 from .calls import Function, dumps, functions
 from .conversation import Called, Group, Results, Said, Segment, Thought, Told, Turn, groups, hosted_results
-from .grammar import grammar_of
+from .grammar import grammar_of, is_bound
 from .parsing import Parser
 from .pieces import Marks
 from .syntax import Syntax
@@ -28,32 +27,24 @@ Part = str | int
 
 
 class Template(ABC):
-    """A format over a vocabulary. Making one raises ``KeyError`` for a special token that it needs and the vocabulary lacks."""
+    """A format over a vocabulary. Making one sets ``opening``, ``closing`` and ``stops``, and raises ``KeyError`` for a special
+    token that it needs and the vocabulary lacks."""
 
     name: ClassVar[str]
     syntax: ClassVar[Syntax]
     """How a turn of the model is written."""
+    opening: Sequence[int]
+    """What opens it."""
+    closing: Sequence[int]
+    """What closes it, the stop token first."""
+    stops: frozenset[int]
+    """The ids at which sampling ends."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
         self.marks = Marks(vocabulary, self.syntax.marks)
 
     # ---- what a format says
-
-    @cached_property
-    @abstractmethod
-    def opening(self) -> Sequence[int]:
-        """What opens a turn of the model."""
-
-    @cached_property
-    @abstractmethod
-    def closing(self) -> Sequence[int]:
-        """What closes it, the stop token first."""
-
-    @cached_property
-    @abstractmethod
-    def stops(self) -> frozenset[int]:
-        """The ids at which sampling ends."""
 
     @abstractmethod
     def system(self, instructions: str | None, tools: Sequence[Function]) -> Iterable[Part]:
@@ -138,14 +129,17 @@ class Template(ABC):
 
     def parser(self, plan: Plan) -> Parser:
         """A parser for one turn. Under a grammar, models may spell a mark for which they have a token."""
-        spelled = self.grammar(plan) is not None
-        return Parser(self.syntax, self.marks, self.vocabulary, functions(plan.tools), spelled=spelled)
+        return Parser(self.syntax, self.marks, self.vocabulary, functions(plan.tools), spelled=is_bound(plan))
 
     def grammar(self, plan: Plan) -> str | None:
         """What ``tool_choice`` and ``text.format`` make of a turn; None if it is free."""
         return grammar_of(plan, self.syntax)
 
     # ---- ids
+
+    def known(self, *texts: str) -> frozenset[int]:
+        """The ids of those special tokens that the vocabulary has."""
+        return frozenset(mark for mark in map(self.mark, texts) if isinstance(mark, int))
 
     def mark(self, text: str) -> Part:
         """A mark as it is written: the id of a special token, where the vocabulary has it, else its text."""
