@@ -11,6 +11,7 @@ from attrs import define, field
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.models import load_model
 from engine.models.base import Chunk, Counted, ModelError, Plan, Rendered, Stop, Text
 from engine.models.completions import CompletionsModel
 from engine.models.completions.sampler import CompletionsSampler
@@ -163,6 +164,25 @@ def test_a_model_that_may_make_one_call_is_stopped_behind_it(slots: int | None) 
         assert server.dropped == 1
 
     in_a_turn(server, then, parallel_tool_calls=False)
+
+
+ALLOWED = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "look"}]}
+
+
+@KINDS
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "look"}, ALLOWED])
+def test_a_call_that_has_to_be_made_is_made_in_the_first_turn(slots: int | None, choice: Any) -> None:
+    server = TokenServer(lambda _: [*CALL, STOP], WORDS, slots=slots)
+
+    async def then(sampler: CompletionsSampler) -> None:
+        await turn(sampler)
+        await sampler.extend(more("On"))
+        await turn(sampler)
+        first, second = server.requests[-2:]
+        assert "grammar" in first or "ebnf" in first
+        assert not {"grammar", "ebnf", "structured_outputs"} & second.keys()
+
+    in_a_turn(server, then, tool_choice=choice)
 
 
 @pytest.mark.parametrize("where", ["token_ids", "logprobs", "content"])
@@ -378,3 +398,8 @@ def test_slots_are_shared_and_nothing_is_mixed_up(stories: list[Story], slots: i
         assert cancelled or counts["told"] == counts["parks"]
 
     run(main)
+
+
+def test_the_vocabulary_has_to_be_said() -> None:
+    with pytest.raises(ValueError, match=r"completions:http://127.0.0.1:9\?gguf=FILE"):
+        load_model("completions:http://127.0.0.1:9")

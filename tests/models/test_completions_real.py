@@ -11,6 +11,8 @@ from attrs import define, field
 
 from engine.chains import open_wire
 from engine.client import connect
+from engine.database import Database
+from engine.models import load_model
 from engine.models.base import Chunk, Plan, Rendered, Stop
 from engine.models.completions import CompletionsModel
 from engine.models.completions.dialects import OpenAI
@@ -21,6 +23,7 @@ from engine.models.llama import LlamaServer
 from engine.models.upstream import ask
 from engine.server import Server as Sostenuto
 from engine.server import listening
+from engine.serving import Options, build
 from engine.testing import make_services
 from protocol.items import Message
 
@@ -222,3 +225,26 @@ async def test_what_is_served_is_said(llama: LlamaServer, vocabulary: Vocabulary
         assert await model.check() == "llama.cpp, 4 slots, 4096 tokens; chatml"
         answer = await ask(model._running().http, "GET", "/health")
         assert answer["status"] == "ok"
+
+
+# ---- on the command line
+
+
+def test_it_is_loaded_with_the_vocabulary_of_a_file(smollm2: Path) -> None:
+    model = load_model(f"completions:http://127.0.0.1:9/v1?gguf={smollm2}#some/model")
+    assert model.name == "some/model"
+    assert load_model(f"mine=completions:http://127.0.0.1:9?gguf={smollm2}&format=chatml").name == "mine"
+    with pytest.raises(ValueError, match="no format 'nonsense'"):
+        load_model(f"completions:http://127.0.0.1:9?gguf={smollm2}&format=nonsense")
+    with pytest.raises(ValueError, match="there are gguf and format"):
+        load_model(f"completions:http://127.0.0.1:9?gguf={smollm2}&size=3")
+
+
+def test_how_long_parks_are_held_is_an_option(smollm2: Path) -> None:
+    specs = ("scripted", f"held=completions:http://127.0.0.1:9?gguf={smollm2}")
+    database = Database(":memory:")
+    try:
+        services = build(Options(models=specs, hold_kv=5.0, data=":memory:"), database)
+        assert getattr(services.models["held"], "hold_seconds", None) == 5.0
+    finally:
+        database.close()

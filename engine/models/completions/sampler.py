@@ -15,6 +15,8 @@ import httpx2
 import trio
 from attrs import define, evolve
 
+from protocol.fields import Json
+
 from ..base import Chunk, ModelError, Plan, Rendered, Stop
 from ..chat.answer import Answer, NotThere
 from ..chat.sse import Payload
@@ -116,8 +118,7 @@ class CompletionsSampler:
         await trio.lowlevel.checkpoint()
         self._parked_with = len(self._ids)
         self._ids.extend((*self._server.form.closing, *new.ids))
-        if self._plan.tool_choice != "none":  # a call that has to be made is made in the first turn
-            self._plan = evolve(self._plan, tool_choice="auto")
+        self._plan = evolve(self._plan, tool_choice=_later(self._plan.tool_choice))
         self._turn = self._stop = None
 
     def turn_ids(self) -> Sequence[int]:
@@ -166,11 +167,11 @@ class CompletionsSampler:
         """Chunks of what came in; perhaps none. ``payloads`` is None where nothing more comes."""
         turn = self._turn
         assert turn is not None
-        chunks: list[Chunk] = []
         known = len(turn.sampled)
-        for payload in payloads or ():
-            chunks += [] if payload is None else turn.feed(payload)
-        self._ids.extend(turn.sampled[known:])
+        try:
+            chunks = [chunk for payload in payloads or () if payload is not None for chunk in turn.feed(payload)]
+        finally:
+            self._ids.extend(turn.sampled[known:])
         done = payloads is not None and (None in payloads or self._server.dialect.over(turn.reading))
         if done or turn.enough or payloads is None:
             chunks += await self._end(turn, whole=done)
@@ -249,6 +250,13 @@ class CompletionsSampler:
         if self._slot is not None and self._server.slots is not None:
             self._server.slots.leave(self._slot, self._ids)
             self._slot = None
+
+
+def _later(choice: str | Json) -> str | Json:
+    """The ``tool_choice`` of the turns behind the first one: a call that has to be made is made there."""
+    if isinstance(choice, str):
+        return choice if choice == "none" else "auto"
+    return {**choice, "mode": "auto"} if choice.get("type") == "allowed_tools" else "auto"
 
 
 def _may_pass(error: ModelError) -> bool:
