@@ -42,7 +42,8 @@ async def served(model: LocalModel) -> AsyncIterator[Client]:
 async def rollout(
     client: Client, number: int, meanwhile: Callable[[], object] = lambda: None
 ) -> tuple[Result, list[dict[str, Any]], list[str]]:
-    """Read a file, since that is asked for, ``meanwhile`` something happens, then answer; gives the result, the events, and the files that were read."""
+    """Read a file, since that is asked for, while ``meanwhile`` happens, then answer. Gives the result, the events, and the
+    files that were read."""
     events: list[dict[str, Any]] = []
     read: list[str] = []
 
