@@ -452,17 +452,16 @@ class Terminal:
             return b""
 
 
+ADOPT = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+"""Makes standard input the terminal from which Ctrl-C comes."""
+
+
 @contextmanager
 def at_a_terminal(*options: str) -> Iterator[tuple[Terminal, "subprocess.Popen[bytes]"]]:
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
-
-    def adopt() -> None:
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    command = [sys.executable, "-m", "engine.cli", "chat", *options]
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=adopt, env=environment())
+    command = [sys.executable, "-c", ADOPT, sys.executable, "-m", "engine.cli", "chat", *options]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, env=environment())
     os.close(theirs)
     try:
         yield Terminal(ours), process
