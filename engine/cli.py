@@ -386,5 +386,40 @@ def demo(context: click.Context, seed: int, tokens_per_second: float, shape: Sha
         context.exit(1)
 
 
+@main.command()
+@click.option("--model", metavar="[NAME=]KIND[:WHAT]", help="A model to run here, as serve has it; or a name, with --url.")
+@click.option("--url", help="A server that runs, as in http://127.0.0.1:8080/v1; its own, in this process, if not given.")
+@click.option("--key", envvar="SOSTENUTO_KEY", help="The bearer key for --url.")
+@click.option(
+    "--tools",
+    type=click.Choice(["none", "read", "all"]),
+    default="read",
+    help="What the model may use: nothing, list_dir and read_file, or also shell, write_file and apply_patch.",
+)
+@click.option("--folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default=".", help="Where tools work.")
+@click.option("--system", help="Instructions for the model.")
+@click.option("--temperature", type=click.FloatRange(min=0, max=2), help="Small models talk sense below 0.5; 1 if not given.")
+@click.option("--yes", is_flag=True, help="Don't ask before a tool that may change something.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object for each turn, and nothing else.")
+@click.pass_context
+def chat(context: click.Context, /, **options: Any) -> None:
+    """Talk with a model in the terminal, over one Response that parks while tools run and while you think.
+
+    In a pipe each line is a message, answers are on standard output and all else on standard error. Ends with status 1 if
+    the model has failed there.
+    """
+    from .lab.talk.command import CannotTalk, Options
+    from .lab.talk.command import chat as run
+    from .serving import CannotServe
+
+    try:
+        status = run(Options(**options))
+    except CannotServe as error:
+        fail(str(error))
+    except (CannotTalk, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    context.exit(INTERRUPTED if status is None else status)
+
+
 if __name__ == "__main__":
     main()

@@ -133,6 +133,8 @@ async def running(options: Options) -> AsyncIterator[Running]:
     host = f"[{options.host}]" if ":" in options.host else options.host
     with ExitStack() as stack:
         stack.callback(database.close)
+        for listener in listeners:  # also if it comes to nothing
+            stack.callback(listener.socket.close)
         services = build(options, database)
         for tool in services.hosted.values():
             if isinstance(tool, FileSearch):

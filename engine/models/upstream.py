@@ -51,8 +51,10 @@ class Upstream:
         if not re.match("https?://", url) or not host:
             raise ValueError(f"{kind} needs an address, as in {kind}:http://127.0.0.1:8000/v1#MODEL; got {what!r}")
         own = re.sub("[^A-Z0-9]", "_", (name or "").upper()) + "_API_KEY"
-        key = (environment.get(own) if name else None) or environment.get("SOSTENUTO_UPSTREAM_KEY")
-        return cls(url=url.rstrip("/"), model=model or None, key=key)
+        key = ((environment.get(own) if name else None) or environment.get("SOSTENUTO_UPSTREAM_KEY") or "").strip()
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError(f"{kind}:{what}: its key has characters that no key has; was it copied whole?")
+        return cls(url=url.rstrip("/"), model=model or None, key=key or None)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[httpx2.AsyncClient]:

@@ -13,6 +13,9 @@ from rich.text import Text
 LABEL_CELLS: Final = 12
 """Room for the name of a fact."""
 
+TAB_CELLS: Final = 4
+"""What a tab in a text becomes: its lines need not begin where tabs stop."""
+
 _WORD: Final = re.compile(r"\n|[^\S\n]+|\S+")
 
 
@@ -36,6 +39,7 @@ class Lines:
         self._held = ""  # a word that may go on
         self._column = 0  # cells behind the prefix on the line that is open; -1 before its first word
         self._is_open = False
+        self._is_wrapped = False
 
     # ---- streams
 
@@ -56,27 +60,31 @@ class Lines:
             self._put(self._held)
         if self._is_open:
             self._print(Text("\n"))
-        self._held, self._is_open = "", False
+        self._held, self._is_open, self._is_wrapped = "", False, False
 
     def _put(self, word: str) -> None:
         if word == "\n":
             self._break()
+            self._is_wrapped = False
         elif word.isspace():
-            if self._is_open and self._column:
-                self._column += 1
-                self._print(Text(" "))
+            if not self._is_wrapped:  # where a line was broken, no space is wanted
+                self._append(word.expandtabs(TAB_CELLS))
         else:
             if self._is_open and self._column + cell_len(word) > self._room:
                 self._break()
-            if not self._is_open:
-                self._print(self._prefix)
-                self._is_open, self._column = True, 0
-            self._print(Text(word, self._style))
-            self._column += cell_len(word)
+            self._append(word)
+
+    def _append(self, word: str) -> None:
+        if not self._is_open:
+            self._print(self._prefix)
+            self._is_open, self._column = True, 0
+        self._print(Text(word, self._style))
+        self._column += cell_len(word)
+        self._is_wrapped = False
 
     def _break(self) -> None:
         self._print(Text("\n") if self._is_open else Text.assemble(self._prefix, "\n"))
-        self._is_open = False
+        self._is_open, self._is_wrapped = False, True
 
     @property
     def _room(self) -> int:

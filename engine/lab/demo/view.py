@@ -20,6 +20,7 @@ from protocol.codec import encode, parse
 from ...account import Shape
 from ...client import Event
 from ...stages.counters import STAGES
+from ..calls import arguments_shortly, patch_lines
 from .lines import Lines, Screen, speaks_unicode
 from .run import Nobody, Report
 from .task import PROMPT, Repository
@@ -163,8 +164,8 @@ class LiveView:
         if item["type"] == "function_call":
             arguments = parse(item["arguments"])
             patch = arguments.pop("patch", None)
-            self._show_call(item["name"], Text(_arguments(arguments)))
-            for line in _patch_lines(patch) if patch else ():
+            self._show_call(item["name"], Text(arguments_shortly(arguments)))
+            for line in patch_lines(patch) if patch else ():
                 self._beside(line)
         elif item["type"] == "file_search_call":
             self._beside(Text.assemble(("file_search", "bold")))
@@ -267,12 +268,6 @@ def _stages(runs: Mapping[str, int]) -> str:
     return ", ".join(f"{stage} {runs[stage]}" for stage in STAGES)
 
 
-def _arguments(arguments: Mapping[str, Any]) -> str:
-    """The first one is what it is about."""
-    first, *rest = arguments.items() or [("", "")]
-    return ", ".join([str(first[1]), *(f"{name} {value}" for name, value in rest)])
-
-
 def _first_lines(text: str) -> list[Text]:
     return [Text(line) for line in text.splitlines()]
 
@@ -308,14 +303,3 @@ def _passages(item: Mapping[str, Any]) -> list[Text]:
         return [Text(f"failed: {item.get('error', 'no reason was given')}", "red")]
     places = [f"{one['filename']}:{one['attributes'].get('line', '?')}" for one in item["results"]]
     return list(map(Text, places)) or [Text("nothing found")]
-
-
-def _patch_lines(patch: str) -> list[Text]:
-    """The files and the lines that go and come."""
-    shown = []
-    for line in patch.splitlines():
-        if line.startswith(("*** Update File: ", "*** Add File: ")):
-            shown.append(Text("  " + line.partition(": ")[2], "bold"))
-        elif line.startswith(("+", "-")):
-            shown.append(Text(f"  {line}", "green" if line[0] == "+" else "red"))
-    return shown

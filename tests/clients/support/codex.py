@@ -58,15 +58,19 @@ async def run_codex(
     *options: str,
     features: str = OLD_FEATURES,
     websockets: bool = True,
+    settings: str = "",
+    seconds: float = RUN_SECONDS,
 ) -> CompletedProcess[str]:
     """Let Codex work on ``prompt`` in ``folder/work``. Its answer is on standard output, all else on standard error.
+
+    ``settings`` are further lines of its configuration, in front of all tables.
 
     Raises ``trio.TooSlowError``; the program has been killed then.
     """
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir(exist_ok=True)
-    config = CONFIG.format(url=url, model=model, features=features, websockets=str(websockets).lower())
+    config = settings + CONFIG.format(url=url, model=model, features=features, websockets=str(websockets).lower())
     (home / "config.toml").write_text(config, encoding="utf-8")
     environment = {
         "PATH": os.environ["PATH"],
@@ -79,7 +83,7 @@ async def run_codex(
         "HTTPS_PROXY": NOWHERE,
         "NO_PROXY": "127.0.0.1",
     }
-    with trio.fail_after(RUN_SECONDS):
+    with trio.fail_after(seconds):
         ended = await trio.run_process(
             [str(program), "exec", "--skip-git-repo-check", *options, prompt],
             stdin=DEVNULL,
