@@ -175,6 +175,8 @@ class LlamaServer:
     """Tokens of each slot."""
     threads: int = field(factory=lambda: max(1, _processors() - 1))
     """For sampling; a prompt is read with one more, so that one processor is left for who serves the tokens."""
+    together: int = 512
+    """Tokens that are evaluated together. With 1 a prompt is computed exactly as what is sampled, and read as slowly."""
     chat_template: str | None = None
     """In Jinja, for ``/v1/chat/completions``, instead of the model's own."""
     key: str = field(factory=lambda: secrets.token_urlsafe(24), repr=False)
@@ -257,6 +259,7 @@ class LlamaServer:
             "folder": folder,
             "threads": self.threads,
             "batch_threads": self.threads + 1,
+            "together": self.together,
             "chat_template": self.chat_template,
         }
 

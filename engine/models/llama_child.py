@@ -55,6 +55,7 @@ def _serve(
     folder: str,
     threads: int,
     batch_threads: int,
+    together: int,
     chat_template: str | None,
 ) -> Any:
     """The server, with its model loaded. ``context`` is that of each slot, in tokens; ``port`` 0 picks one."""
@@ -64,6 +65,7 @@ def _serve(
     params.model.path, params.model_alias = file, {name}
     params.hostnames, params.port, params.api_keys = ["127.0.0.1"], port, [key]
     params.n_parallel, params.n_ctx, params.kv_unified = slots, context * slots, False
+    params.n_ubatch = together
     params.cont_batching, params.cache_prompt, params.ctx_shift = True, True, False
     params.cpuparams.n_threads, params.cpuparams_batch.n_threads = threads, batch_threads
     # With it a batch and a single token round differently, and a state that was held would not say what a read one says.
