@@ -10,10 +10,11 @@ are read from a GGUF file of the model, of which the tensors are not read; ``for
 where the file does not.
 
 What is computed. With a temperature of 0 a Response says the same whether its state was held or read again, as far as the
-server computes the same. llama.cpp on a processor nearly does: without flash attention it makes no difference how a prompt is
-cut into batches, but a token that is evaluated alone, as those that are sampled are, gets a state that differs in its last bits
-from that of one that is evaluated with others. Where two tokens are nearly as likely, the text may go another way then. With a
-batch of one (``--ubatch-size 1``) all are evaluated alone, and nothing differs; prompts are then read as slowly as sampled.
+server computes the same. llama.cpp on a processor nearly does: without flash attention it makes no difference how a prompt
+is cut into batches, but a token that is evaluated alone, as those that are sampled are, gets a state that differs in its last
+bits from that of one that is evaluated with others. Where two tokens are nearly as likely, the text may go another way then.
+With a batch of one (``--ubatch-size 1``) all are evaluated alone, and nothing differs; prompts are then read as slowly as
+text is sampled.
 llama.cpp's server has to be told how many slots it has (``--parallel 4``): else it empties those that are held.
 """
 
