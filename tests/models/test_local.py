@@ -46,9 +46,16 @@ async def rollout(
     files that were read."""
     events: list[dict[str, Any]] = []
     read: list[str] = []
+    parked = trio.Event()
+
+    def hear(event: Any) -> None:
+        events.append(dict(event.frame))
+        if event.type == "response.done":
+            parked.set()
 
     async def read_file(path: str) -> str:
         read.append(path)
+        await parked.wait()  # a call can be answered before the model has stopped: here it waits
         meanwhile()
         await trio.sleep(0.05)
         return f"{path}: milk, bread, and number {number}"
@@ -62,7 +69,7 @@ async def rollout(
         parallel_tool_calls=False,
         max_output_tokens=TOKENS,
         temperature=0,
-        on_event=lambda event: events.append(dict(event.frame)),
+        on_event=hear,
     )
     return result, events, read
 

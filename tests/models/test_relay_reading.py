@@ -107,6 +107,16 @@ def test_a_response_is_what_its_server_put_out(items: list[tuple[str, str]], sid
     assert [reading.output[index] for index in sorted(reading.output)] == given_items
 
 
+def test_half_a_character_that_was_told_before_the_item_was_done_is_told_whole() -> None:
+    item = said("message", "\U00010000", 0)
+    announced = {"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}}
+    half = {"type": DELTA["message"], "output_index": 0, "delta": "\ud800"}
+    reading = Reading()
+    chunks = [chunk for event in (announced, half, ended(output=[item])) for chunk in reading.feed(event)]
+    [message] = put_out(chunks).items
+    assert essence(to_wire(message)) == essence(item)
+
+
 def essence(item: Frame) -> Frame:
     """Without its id; and without the summary of reasoning that says nothing."""
     summary = {"summary": [part for part in item["summary"] if part["text"]]} if "summary" in item else {}

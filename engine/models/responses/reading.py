@@ -151,7 +151,7 @@ class Reading:
             self._say(index, Reasoning, rest, 1)
         elif opened.kind == "message" or opened.kind in ASKED_IN:
             whole = _text(item) if opened.kind == "message" else str(item.get(ASKED_IN[opened.kind], ""))
-            said = "".join(opened.said)
+            said, opened.half = "".join(opened.said), ""  # what is whole has the character whole, of which a half was told
             if not whole.startswith(said):
                 raise ModelError(f"the model's server put out a {opened.kind} that is not what its deltas say")
             self._say(index, Text if opened.kind == "message" else CallPieces, whole[len(said) :], 1)
