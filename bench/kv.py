@@ -1,9 +1,8 @@
 """``kv``: a real model's state: held in a park, lost and read again, or found by chance; and the event loop beside it."""
 
-import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from itertools import count
 from statistics import quantiles
 from typing import Any, Final
@@ -19,7 +18,7 @@ from engine.services import Services
 from engine.testing.local import model_file
 
 from .ours import CONFIG
-from .process import PROCESSORS, pin_client
+from .process import unpinned
 from .report import TINY, NotHere, Row, Sizes, against
 
 HISTORIES: Final = {512: 6.0, 2_048: 15.0, 6_144: 35.0}
@@ -64,7 +63,7 @@ def kv(sizes: Sizes) -> Iterator[Row]:
     except Exception as error:
         raise NotHere(str(error)) from error
     histories = list(HISTORIES)[:1] if sizes is TINY else list(HISTORIES)
-    with _all_processors():
+    with unpinned():  # the model's process inherits what we run on
         times, late = trio.run(_measure, model, histories, sizes.prefills)
     for size in histories:
         for way in WAYS:
@@ -82,17 +81,6 @@ def _row(size: int, way: Way, times: dict[Way, list[float]]) -> Row:
     pairs = list(zip(times[way], times[LOST], strict=True))
     target = 1 / HISTORIES[size] if way == WAYS[0] else None
     return against("kv", what, pairs, target=target, scale=1e3, unit="ms")
-
-
-@contextmanager
-def _all_processors() -> Iterator[None]:
-    """The model's process inherits what we run on."""
-    if PROCESSORS:
-        os.sched_setaffinity(0, PROCESSORS)
-    try:
-        yield
-    finally:
-        pin_client()
 
 
 async def _measure(model: LocalModel, histories: Sequence[int], rounds: int) -> tuple[dict[int, dict[Way, list[float]]], float]:

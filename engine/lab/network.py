@@ -18,7 +18,7 @@ import trio
 from attrs import define, field, frozen
 
 from ..transport.framing import ReadyStream
-from .virtual import Sleeper, sleeper
+from .virtual import Sleeper
 
 RETRANSMIT_SECONDS: Final = 0.2
 """The least that Linux waits before it sends again; the round trip comes on top of it."""
@@ -87,7 +87,7 @@ class _Way:
 
     async def _wait(self) -> None:
         """Until the first chunk is due, whether it was sent yet or not."""
-        self.reader = sleeper()
+        self.reader = Sleeper()
         if self.chunks:
             self.reader.wake_at(self.chunks[0][0])
         try:

@@ -11,16 +11,17 @@ clock.
 """
 
 import gc
-import heapq
 import math
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import Any, TypeVar
 
 import trio
 from attrs import define, field
 from trio._core import _run
+
+from .. import sleepers
+from ..sleepers import Sleepers
 
 T = TypeVar("T")
 
@@ -32,40 +33,12 @@ def run(main: Callable[[], Awaitable[T]], seed: int) -> T:
 
 
 @define(eq=False)
-class Sleeper:
-    """A task that sleeps on the clock of a simulation. It is woken once, at the first of the times that were told."""
-
-    _clock: "JumpClock"
-    _task: trio.lowlevel.Task | None = field(factory=trio.lowlevel.current_task)
-
-    async def sleep(self) -> None:
-        """Sleep until it is woken; to be awaited at once by the task that has made it. Cancelled, nobody is woken."""
-
-        def abort(_: Callable[[], object]) -> trio.lowlevel.Abort:
-            self._task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def wake(self) -> None:
-        """Wake it now, if it sleeps."""
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
-
-    def wake_at(self, due: float) -> None:
-        """Wake it then."""
-        self._clock.add(due, self)
-
-
-@define(eq=False)
 class JumpClock(trio.abc.Clock):
     """Begins at 0, and jumps to the next deadline whenever all tasks wait."""
 
     _now: float = 0.0
-    _sleepers: list[tuple[float, int, Sleeper]] = field(factory=list)
-    """A heap, by time, then in the order in which they came."""
-    _numbers: Iterator[int] = field(factory=count)
+    sleepers: Sleepers = field(factory=Sleepers)
+    """Whom it wakes."""
 
     def start_clock(self) -> None:
         """It stands."""
@@ -76,29 +49,35 @@ class JumpClock(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Asked when no task can run, with trio's next deadline: jump there, or to the sleepers that are before it."""
-        due = min(deadline, self._sleepers[0][0]) if self._sleepers else deadline
+        due = min(deadline, self.sleepers.due)
         if due == math.inf:
             return math.inf
         self._now = max(self._now, due)
-        while self._sleepers and self._sleepers[0][0] <= self._now:
-            heapq.heappop(self._sleepers)[2].wake()
+        self.sleepers.wake(self._now)
         return 0.0
 
-    def add(self, due: float, sleeper: Sleeper) -> None:
-        """Wake ``sleeper`` then."""
-        heapq.heappush(self._sleepers, (due, next(self._numbers), sleeper))
 
-
-def sleeper() -> Sleeper:
-    """The task that asks, about to sleep. Only in a simulation."""
+def _clock() -> JumpClock:
+    """Only in a simulation."""
     clock = trio.lowlevel.current_clock()
     assert isinstance(clock, JumpClock)
-    return Sleeper(clock)
+    return clock
+
+
+@define(eq=False)
+class Sleeper(sleepers.Sleeper):
+    """A task that sleeps on the clock of a simulation. It is woken once, at the first of the times that were told."""
+
+    _clock: JumpClock = field(factory=_clock)
+
+    def wake_at(self, due: float) -> None:
+        """Wake it then."""
+        self._clock.sleepers.add(due, self)
 
 
 async def sleep_until(due: float) -> None:
     """As ``trio.sleep_until``, for much less. Only in a simulation."""
-    one = sleeper()
+    one = Sleeper()
     one.wake_at(due)
     await one.sleep()
 

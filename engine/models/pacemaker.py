@@ -5,29 +5,20 @@ costs, and where many streams share a processor, that makes all of them late. So
 trio's, started with the first of them, waits for an alarm that is set for the earliest, and wakes all that are due by then.
 """
 
-import heapq
-from collections.abc import Callable
-from itertools import count
 from typing import Final
 
 import trio
 from attrs import define, field
 
 from ..alarm import Alarm, open_alarm
-
-
-@define(eq=False)
-class _Waiting:
-    task: trio.lowlevel.Task | None
+from ..sleepers import Sleeper, Sleepers
 
 
 @define(eq=False)
 class _Pacemaker:
     """Of one run of trio."""
 
-    _heap: list[tuple[float, int, _Waiting]] = field(factory=list)
-    """By time, then in the order in which they came."""
-    _numbers: "count[int]" = field(factory=count)
+    _sleepers: Sleepers = field(factory=Sleepers)
     _alarm: Alarm = field(factory=open_alarm)
 
     async def run(self) -> None:
@@ -35,30 +26,20 @@ class _Pacemaker:
         try:
             while True:
                 await self._alarm.rings()
-                self._wake(trio.current_time())
-                if self._heap:
-                    self._alarm.set(self._heap[0][0])
+                self._sleepers.wake(trio.current_time())
+                self._set()
         finally:
             self._alarm.close()
 
     async def wait(self, due: float) -> None:
-        waiting = _Waiting(trio.lowlevel.current_task())
-        heapq.heappush(self._heap, (due, next(self._numbers), waiting))
-        if due < self._alarm.due:
-            self._alarm.set(due)
+        sleeper = Sleeper()
+        self._sleepers.add(due, sleeper)
+        self._set()
+        await sleeper.sleep()
 
-        def abort(_: Callable[[], object]) -> trio.lowlevel.Abort:
-            waiting.task = None
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        await trio.lowlevel.wait_task_rescheduled(abort)
-
-    def _wake(self, now: float) -> None:
-        while self._heap and self._heap[0][0] <= now:
-            waiting = heapq.heappop(self._heap)[2]
-            if waiting.task is not None:
-                trio.lowlevel.reschedule(waiting.task)
-                waiting.task = None
+    def _set(self) -> None:
+        if self._sleepers.due < self._alarm.due:
+            self._alarm.set(self._sleepers.due)
 
 
 _RUNNING: Final = trio.lowlevel.RunVar[_Pacemaker]("sostenuto pacemaker")

@@ -42,7 +42,7 @@ def test_who_sleeps_by_the_clock_and_who_sleeps_by_trio_wake_when_they_are_due(
 
 def test_a_sleeper_is_woken_once_at_the_first_of_its_times() -> None:
     async def main() -> None:
-        one = virtual.sleeper()
+        one = virtual.Sleeper()
         one.wake_at(3.0)
         one.wake_at(1.0)
         await one.sleep()
