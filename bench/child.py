@@ -32,10 +32,14 @@ async def answer(port: int, more: Callable[[], dict[str, Any]] = dict) -> None:
 
 
 def memory_bytes() -> int:
-    """This process's own share of memory (PSS) where the system says it, else the most that it ever had resident."""
+    """This process's own share of memory where the system says it, else the most that it ever had resident."""
     try:
-        rollup = Path("/proc/self/smaps_rollup").read_text()
+        return shared_out("self")
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = re.search(r"^Pss: +(\d+) kB", rollup, re.MULTILINE)
+
+
+def shared_out(pid: int | str) -> int:
+    """A process's own share of memory (PSS), in bytes. Raises ``OSError`` where the system does not say it."""
+    found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0

@@ -13,12 +13,13 @@ from typing import Final
 
 from attrs import frozen
 
+from ..child import shared_out
 from ..process import ServerProcess
 from . import rollout
 from .install import installed
 from .play import alone
 from .rollout import NewRollout
-from .server import PORT, Peer, cpu_seconds, free_port, memory_bytes
+from .server import PORT, Peer, cpu_seconds, free_port
 from .turn import ARGUMENTS, MODEL, TASK, TEXT, TOOL_NAME
 from .wire import KEY, Http, Socket, Wire
 
@@ -51,7 +52,7 @@ class Side:
     @property
     def memory(self) -> int:
         """Bytes that its process holds."""
-        return memory_bytes(self.pid)
+        return shared_out(self.pid)
 
 
 Start = Callable[[Path], AbstractContextManager[Side]]

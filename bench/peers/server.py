@@ -1,7 +1,6 @@
 """A peer as a child on a free port of the loopback, and what the system says of its processor time and memory."""
 
 import os
-import re
 import socket
 import subprocess
 import time
@@ -107,9 +106,3 @@ def cpu_seconds(pid: int) -> float:
     except OSError:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory_bytes(pid: int) -> int:
-    """A process's own share of memory."""
-    found = re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0

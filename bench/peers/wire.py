@@ -3,6 +3,7 @@
 A rollout is played on one of these alone, by waiting; and a hundred side by side, each read when its socket has something.
 """
 
+import socket
 from collections.abc import Iterator
 from typing import Final, Protocol
 
@@ -54,10 +55,7 @@ class Socket(Client):
         return self._socket.fileno()
 
     def read(self) -> bytes:
-        more = self._socket.recv(RECEIVE_BYTES)
-        if not more:
-            raise RuntimeError("the server closed the connection")
-        return more
+        return _received(self._socket)
 
     def events(self, data: bytes) -> Iterator[bytes]:
         self._data = self._data[self._at :] + data
@@ -85,10 +83,7 @@ class Http:
         )
 
     def read(self) -> bytes:
-        more = self._socket.recv(RECEIVE_BYTES)
-        if not more:
-            raise RuntimeError("the server closed the connection")
-        return more
+        return _received(self._socket)
 
     def events(self, data: bytes) -> Iterator[bytes]:
         whole = self._data + data
@@ -106,3 +101,10 @@ class Http:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def _received(connection: socket.socket) -> bytes:
+    more = connection.recv(RECEIVE_BYTES)
+    if not more:
+        raise RuntimeError("the server closed the connection")
+    return more

@@ -20,10 +20,7 @@ from attrs import asdict, define, field, frozen
 from protocol.codec import encode, parse
 
 from ..ledger import Ledger, Row
-
-END_SECONDS: Final = 5.0
-"""A child that has nothing to do ends at once; one that does not end is killed."""
-
+from ..processes import end
 
 SETTLE_SECONDS: Final = 0.05
 """After its end a Response is billed and stored; what that cost is known then."""
@@ -88,17 +85,7 @@ class Child:
 
     async def aclose(self) -> None:
         """End it, by force if it takes long; also when it is cancelled."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
-            await self._process.stdin.aclose()
-            await self._process.wait()
-        if self._process.poll() is None:
-            self._process.kill()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
-                await self._process.wait()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
-            await self._process.stdout.aclose()
+        await end(self._process)
 
     async def _line(self) -> dict[str, Any]:
         assert self._process.stdout is not None

@@ -7,10 +7,9 @@ from . import local
 from .base import Model
 from .chat import ChatModel
 from .completions import CompletionsModel
-from .responses import relay_model
+from .responses import RelayModel
 from .scripted import ScriptedModel
 from .trajectory import TrajectoryModel
-from .upstream import Upstream
 
 Pace = float | None
 """Tokens per second; None for as fast as can be."""
@@ -28,30 +27,19 @@ def _trajectory(what: str, name: str | None, pace: Pace) -> Model:
     return TrajectoryModel.load(what, tokens_per_second=pace, name=name)
 
 
-def _chat(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - a server of models has a pace of its own
-    return ChatModel(Upstream.parse("chat", what, name), name)
-
-
-def _completions(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
-    return CompletionsModel.load(what, name)
-
-
-def _smollm2(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001 - as fast as the machine is
-    return local.smollm2(what, name)
-
-
-def _gguf(what: str, name: str | None, pace: Pace) -> Model:  # noqa: ARG001
-    return local.gguf(what, name)
+def _at_its_own(load: Callable[[str, str | None], Model]) -> Callable[[str, str | None, Pace], Model]:
+    """A model that has a pace of its own, whatever is asked for."""
+    return lambda what, name, _: load(what, name)
 
 
 KINDS: Final[dict[str, Callable[[str, str | None, Pace], Model]]] = {
-    "responses": relay_model,
+    "responses": _at_its_own(RelayModel.load),
     "scripted": _scripted,
     "trajectory": _trajectory,
-    "chat": _chat,
-    "completions": _completions,
-    "smollm2": _smollm2,
-    "gguf": _gguf,
+    "chat": _at_its_own(ChatModel.load),
+    "completions": _at_its_own(CompletionsModel.load),
+    "smollm2": _at_its_own(local.smollm2),
+    "gguf": _at_its_own(local.gguf),
 }
 
 

@@ -10,15 +10,12 @@ tokens; the ``threads`` that sample; and the ``format`` (a name in ``FORMATS``) 
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from math import inf
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import parse_qsl
 
-from .base import Format, ModelError, Plan
-from .completions import CompletionsModel
-from .completions.sampler import CompletionsSampler
+from .completions.served import ServedModel
 from .formats import ModelFormat, Vocabulary
 from .gguf import form_of, read_metadata
 from .llama import CONTEXT_TOKENS, LlamaServer
@@ -28,17 +25,13 @@ NUMBERS: Final = ("slots", "context", "threads")
 OPTIONS: Final = (*NUMBERS, "format")
 
 
-class LocalModel:
+class LocalModel(ServedModel):
     """A model that llama.cpp samples in a process of ours. It can be opened while it is ``running``."""
 
     def __init__(self, server: LlamaServer, form: ModelFormat, vocabulary: Vocabulary, name: str) -> None:
         """``server`` has the model; it is started and ended with this."""
+        super().__init__(form, vocabulary, name, keeper=server)
         self.server = server
-        self._form = form
-        self._vocabulary = vocabulary
-        self._name = name
-        self._hold_seconds = inf
-        self._model: CompletionsModel | None = None
 
     @classmethod
     def load(cls, file: Path, name: str, options: str = "") -> Self:
@@ -53,59 +46,16 @@ class LocalModel:
             raise ValueError(f"{file}: the model was made for a context of {metadata.context_length} tokens, not {context}")
         return cls(LlamaServer(file=file, name=name, context=context, **numbers), form, vocabulary, name)
 
-    @property
-    def name(self) -> str:
-        """What requests call it."""
-        return self._name
-
-    @property
-    def format(self) -> Format:
-        """How its prompts are rendered."""
-        return self._form
-
-    @property
-    def hold_seconds(self) -> float:
-        """As ``CompletionsModel`` has it."""
-        return self._hold_seconds
-
-    @hold_seconds.setter
-    def hold_seconds(self, seconds: float) -> None:
-        self._hold_seconds = seconds
-        if self._model is not None:
-            self._model.hold_seconds = seconds
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Its process, and connections to it, as long as the context lasts. Raises ``ModelError`` if it can't be started."""
-        async with self.server.running():
-            model = CompletionsModel(
-                self.server.upstream,
-                self._form,
-                self._vocabulary,
-                self._name,
-                hold_seconds=self._hold_seconds,
-                keeper=self.server,
-            )
-            async with model.running():
-                self._model = model
-                try:
-                    yield
-                finally:
-                    self._model = None
+        async with self.server.running(), self.connected(self.server.upstream):
+            yield
 
     async def check(self) -> str:
         """What is served, and how. Raises ``ModelError``."""
         await self.server.ready()
-        return await self._running().check()
-
-    def open(self, plan: Plan) -> AbstractAsyncContextManager[CompletionsSampler]:
-        """A sampler. Raises ``ModelError`` if it is not running."""
-        return self._running().open(plan)
-
-    def _running(self) -> CompletionsModel:
-        if self._model is None:
-            raise ModelError(f"model {self._name} is not running")
-        return self._model
+        return await super().check()
 
 
 def smollm2(options: str, name: str | None) -> LocalModel:

@@ -9,14 +9,17 @@ model (in capitals, ``_`` for what is no letter or digit), else from ``SOSTENUTO
 
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import httpx2
+import trio
 from attrs import field, frozen
 
 from .base import ModelError
+
+T = TypeVar("T")
 
 CONNECT_SECONDS: Final = 10.0
 """An upstream that takes longer to be connected to is not there."""
@@ -71,13 +74,27 @@ class Upstream:
         """What the model is called there, asked if it was not said. Raises ``ModelError``; cancellation leaves nothing."""
         if self.model is not None:
             return self.model
-        answer = await ask(http, "GET", "/models")
-        data = answer.get("data")
-        names = [entry["id"] for entry in data if isinstance(entry, dict) and "id" in entry] if isinstance(data, list) else []
+        names = await listed(http)
         if len(names) != 1:
-            listed = ", ".join(map(str, names)) or "none"
-            raise ModelError(f"{self.url} has {len(names)} models ({listed}): say which, as in {self.url}#MODEL")
-        return str(names[0])
+            raise self.ambiguous(names)
+        return names[0]
+
+    def ambiguous(self, names: Sequence[str]) -> ModelError:
+        """It has these models, and nobody has said which is meant."""
+        return ModelError(
+            f"{self.url} has {len(names)} models ({', '.join(names) or 'none'}): say which, as in {self.url}#MODEL"
+        )
+
+
+async def listed(http: httpx2.AsyncClient) -> list[str]:
+    """The names of the models that it lists. Raises ``ModelError``; cancellation leaves nothing."""
+    return [str(entry["id"]) for entry in entries(await ask(http, "GET", "/models"))]
+
+
+def entries(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The models in an answer of ``/models``, each with an ``id``."""
+    data = answer.get("data")
+    return [entry for entry in data if isinstance(entry, dict) and "id" in entry] if isinstance(data, list) else []
 
 
 async def ask(http: httpx2.AsyncClient, method: str, path: str, **options: object) -> dict[str, Any]:
@@ -94,6 +111,22 @@ async def ask(http: httpx2.AsyncClient, method: str, path: str, **options: objec
     return found if isinstance(found, dict) else {}
 
 
+async def persistently(
+    attempt: Callable[[], Awaitable[T]], pauses: Sequence[float], worth: Callable[[ModelError, float], float | None]
+) -> T:
+    """``attempt``, made again after each of the ``pauses`` (seconds). ``worth`` says how long to wait in place of a pause, or
+    None if it is not worth another attempt. Raises ``ModelError``; cancellation leaves what ``attempt`` leaves."""
+    for pause in pauses:
+        try:
+            return await attempt()
+        except ModelError as error:
+            wait = worth(error, pause)
+            if wait is None:
+                raise
+        await trio.sleep(wait)
+    return await attempt()
+
+
 def broken(url: str, error: Exception) -> ModelError:
     """The upstream can't be reached, or has gone away."""
     return ModelError(f"the model's server {url.rstrip('/')} is not there: {str(error) or type(error).__name__}")
@@ -103,14 +136,16 @@ def refusal(status: int, headers: Mapping[str, str], body: str) -> ModelError:
     """What an upstream that answers with an error status makes of a Response: whose fault it is, and when to try again."""
     message = f"the model's server answered {status}: {body.strip()[:ERROR_CHARS]}"
     if status == 429 or status == 503:
-        return ModelError(message, fault="busy", retry_after=_seconds(headers.get("retry-after")))
+        return ModelError(message, fault="busy", retry_after=retry_after(headers))
     if status in (400, 413, 422):
         return ModelError(message, code="invalid_value", fault="request")
     return ModelError(message)
 
 
-def _seconds(text: str | None) -> float | None:
+def retry_after(headers: object) -> float | None:
+    """What ``retry-after`` says, where it says seconds."""
+    told = headers.get("retry-after") if isinstance(headers, Mapping) else None
     try:
-        return max(0.0, float(text)) if text else None
-    except ValueError:
+        return None if told is None else max(0.0, float(told))
+    except (TypeError, ValueError):
         return None

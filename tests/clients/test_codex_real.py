@@ -18,9 +18,7 @@ from engine import Server, Services, listening
 from engine.ledger import MemoryLedger
 from engine.models.base import Chunk, Plan, Stop
 from engine.models.local import LocalModel
-from engine.models.pull import CannotPull
 from engine.serving import kept
-from engine.testing.local import model_file
 from engine.testing.profile import AT_LENGTH
 
 from .matrix import shows
@@ -58,13 +56,11 @@ class Cut:
 
 
 @pytest.fixture(scope="module")
-def file() -> Path:
+def file(request: pytest.FixtureRequest) -> Path:
     if AT_LENGTH not in os.environ:
         pytest.skip(f"takes long where processors are busy: {AT_LENGTH}=1 runs it")
-    try:
-        return model_file()
-    except CannotPull as error:
-        pytest.skip(f"no real model here: {error}")
+    found: Path = request.getfixturevalue("smollm2")
+    return found
 
 
 async def turn(file: Path, program: Path, folder: Path, features: str) -> tuple[str, Relay, MemoryLedger]:

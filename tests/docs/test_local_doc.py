@@ -17,8 +17,6 @@ import pytest
 
 from engine.models import load_model
 from engine.models.local import OPTIONS, LocalModel
-from engine.models.pull import CannotPull
-from engine.testing.local import model_file
 
 from .blocks import read
 
@@ -26,12 +24,7 @@ BLOCKS = re.findall(r"```sh\n(.*?)```", read("local.md"), re.DOTALL)
 ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _model() -> None:
-    try:
-        model_file()
-    except CannotPull as error:
-        pytest.skip(f"no real model here: {error}")
+pytestmark = pytest.mark.usefixtures("smollm2")
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
@@ -70,11 +63,11 @@ def test_three_commands_give_a_real_model() -> None:
     assert answer["usage"]["output_tokens"] > 0
 
 
-def test_a_file_of_ones_own() -> None:
+def test_a_file_of_ones_own(smollm2: Path) -> None:
     spec = shlex.split(BLOCKS[1])[-1]
     file = re.search(r"gguf:([^?]+)", spec)
     assert file is not None
-    model = load_model(spec.replace(file[1], str(model_file())).replace("16384", "512"))
+    model = load_model(spec.replace(file[1], str(smollm2)).replace("16384", "512"))
     assert isinstance(model, LocalModel)
     assert (model.name, model.server.slots, model.server.context) == ("qwen", 2, 512)
 

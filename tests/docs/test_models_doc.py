@@ -18,9 +18,8 @@ from engine.client import connect
 from engine.database import Database
 from engine.models import KINDS
 from engine.models.llama import LlamaServer
-from engine.models.pull import CannotPull
 from engine.serving import Options, build, running
-from engine.testing.local import model_file, served
+from engine.testing.local import served
 from engine.testing.upstreams import DONE, FakeUpstream, Reply, chunk
 
 from ..test_readme import Block, Shell, blocks_of, run_block, run_shell_block, steps_of
@@ -30,15 +29,6 @@ MODELS = read("models.md")
 BLOCKS = blocks_of(MODELS)
 SPEC = re.compile(r"--model '?(?:(?P<name>[\w.-]+)=)?(?P<kind>\w+)(?::(?P<url>https?://[^#?'\s]+))?")
 QUESTION = "Do you hear me?"
-
-
-@pytest.fixture(scope="module")
-def smollm2() -> Path:
-    """The small model's file."""
-    try:
-        return model_file()
-    except CannotPull as error:
-        pytest.skip(f"no real model here: {error}")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real model for the tests of models: SmolLM2 in llama.cpp's server. Without it they are skipped, with the reason."""
+"""A real model's server for the tests of models: llama.cpp's, with SmolLM2."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,20 +6,10 @@ from pathlib import Path
 import pytest
 
 from engine.models.llama import LlamaServer
-from engine.models.pull import CannotPull
-from engine.testing.local import model_file, served
+from engine.testing.local import served
 
 HERMES = Path(__file__).with_name("hermes.jinja")
 """A chat template with tools: SmolLM2's own knows none, and llama.cpp then leaves them out."""
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    """The GGUF file."""
-    try:
-        return model_file()
-    except CannotPull as error:
-        pytest.skip(f"no real model here: {error}")
 
 
 @pytest.fixture(scope="session")

@@ -213,7 +213,8 @@ async def test_the_other_dialect_gives_the_same_ids(llama: LlamaServer, vocabula
     plan = Plan(model="m", temperature=0, max_output_tokens=12, prompt=Rendered(items, form.render_prompt(None, (), items)))
     turns: list[list[int]] = []
     async with model.running(), llama.upstream.connected() as http:
-        other = Server(http=http, dialect=OpenAI("smollm2", logprobs=True), form=form, context=None, slots=None)
+        dialect = OpenAI("smollm2", logprobs=True)
+        other = Server(upstream=llama.upstream, http=http, dialect=dialect, form=form, context=None, slots=None)
         async with model.open(plan) as own:
             for sampler in (own, CompletionsSampler(other, plan)):
                 while not isinstance((await sampler.receive())[-1], Stop):

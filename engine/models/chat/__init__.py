@@ -8,11 +8,12 @@ parked the server holds what it likes to; what the engine holds is the conversat
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Self
 
 import httpx2
 
 from ..base import ModelError, Plan
-from ..upstream import Upstream, ask
+from ..upstream import Upstream, listed
 from .request import Dialect
 from .sampler import ChatSampler
 
@@ -29,6 +30,11 @@ class ChatModel:
         self._http: httpx2.AsyncClient | None = None
         self._there: str | None = None
         """What it is called there, once that is known."""
+
+    @classmethod
+    def load(cls, what: str, name: str | None) -> Self:
+        """From what stands behind ``chat:``. Raises ``ValueError``."""
+        return cls(Upstream.parse(KIND, what, name), name)
 
     @property
     def name(self) -> str:
@@ -48,9 +54,7 @@ class ChatModel:
     async def check(self) -> str:
         """What is served there. Raises ``ModelError``."""
         http = self._connection()
-        answer = await ask(http, "GET", "/models")
-        data = answer.get("data")
-        ids = [entry.get("id") for entry in data if isinstance(entry, dict)] if isinstance(data, list) else []
+        ids = await listed(http)
         wanted = self._upstream.model
         if wanted is not None and ids and wanted not in ids:
             return f"{len(ids)} models, but it does not list {wanted}"

@@ -10,7 +10,7 @@ from protocol.codec import parse
 from protocol.errors import ProtocolError
 
 from ..base import ModelError
-from ..upstream import ERROR_CHARS, refusal
+from ..upstream import ERROR_CHARS, retry_after
 
 _TOO_LONG: Final = (
     "context_length_exceeded",
@@ -30,9 +30,8 @@ def of_answer(status: int, headers: Mapping[str, str], body: str) -> ModelError:
     """An answer with an error status."""
     value = _json(body)
     told = told_of(value.get("error", value)) if isinstance(value, dict) else body.strip()
-    error = refusal(status, headers, body)
     hint = "; does its address end as it should, in /v1 for most servers?" if status == 404 else ""
-    return _classed(f"the model's server answered {status}: {told[:ERROR_CHARS]}{hint}", body, status, error.retry_after)
+    return _classed(f"the model's server answered {status}: {told[:ERROR_CHARS]}{hint}", body, status, retry_after(headers))
 
 
 def of_event(error: Any) -> ModelError:

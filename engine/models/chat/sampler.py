@@ -15,6 +15,7 @@ from attrs import define
 from protocol.items import OUTPUT_CLASSES, FileSearchCall, Item, answered_call_id
 
 from ..base import Chunk, ModelError, Plan, Rendered, Stop
+from ..upstream import persistently
 from .answer import Answer, NotThere
 from .ids import CallIds
 from .request import Body, Dialect, body, structured
@@ -111,15 +112,7 @@ class ChatSampler:
 
     async def _ask(self) -> Answer:
         """Ask, again if it is worth it. Raises ``ModelError``; cancellation drops the connection."""
-        for pause in PAUSES_SECONDS:
-            try:
-                return await self._try()
-            except ModelError as error:
-                wait = self._worth(error, pause)
-                if wait is None:
-                    raise
-            await trio.sleep(wait)
-        return await self._try()
+        return await persistently(self._try, PAUSES_SECONDS, self._worth)
 
     async def _try(self) -> Answer:
         self._spent.requests += 1

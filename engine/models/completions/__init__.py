@@ -20,49 +20,31 @@ llama.cpp's server has to be told how many slots it has (``--parallel 4``): else
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import inf
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl
 
-import trio
-from attrs import evolve
-
-from ..base import Format, ModelError, Plan
 from ..formats.base import ModelFormat, Vocabulary
 from ..gguf import form_of, read_metadata
 from ..upstream import Upstream
-from .probe import find
-from .sampler import CompletionsSampler, Keeper, Server
-from .slots import Slots
+from .sampler import Keeper
+from .served import ServedModel
 
 KIND: Final = "completions"
 
 
-class CompletionsModel:
-    """A model at an ``upstream``, in a format over its vocabulary. It can be opened while it is ``running``."""
+class CompletionsModel(ServedModel):
+    """A model at an ``upstream``. It can be opened while it is ``running``.
+
+    It is called as the command line says, else as it is called there, else ``completions``.
+    """
 
     def __init__(
-        self,
-        upstream: Upstream,
-        form: ModelFormat,
-        vocabulary: Vocabulary,
-        name: str | None = None,
-        *,
-        hold_seconds: float = inf,
-        keeper: Keeper | None = None,
-        seed: int | None = None,
+        self, upstream: Upstream, form: ModelFormat, vocabulary: Vocabulary, name: str | None = None, **options: Any
     ) -> None:
-        """``keeper`` looks after the server's process. With a ``seed`` the same Responses say the same, as long as nothing
-        else is sampled."""
-        self._upstream = evolve(upstream, url=upstream.url.removesuffix("/v1"))
-        self._form = form
-        self._vocabulary = vocabulary
-        self._name = name or upstream.model or KIND
-        self._hold_seconds = hold_seconds
-        self._keeper = keeper
-        self._seed = seed
-        self._server: Server | None = None
+        """``options`` as ``ServedModel`` has them."""
+        super().__init__(form, vocabulary, name or upstream.model or KIND, **options)
+        self._upstream = upstream
 
     @classmethod
     def load(cls, what: str, name: str | None) -> Self:
@@ -80,66 +62,11 @@ class CompletionsModel:
         form = form_of(file, metadata, vocabulary, told.get("format"))
         return cls(Upstream.parse(KIND, f"{url}#{model}", name), form, vocabulary, name)
 
-    @property
-    def name(self) -> str:
-        """What requests call it: as the command line says, else as it is called there, else ``completions``."""
-        return self._name
-
-    @property
-    def format(self) -> Format:
-        """How its prompts are rendered."""
-        return self._form
-
-    @property
-    def hold_seconds(self) -> float:
-        """How long a parked Response's slot is kept from others who can do with another one."""
-        return self._hold_seconds
-
-    @hold_seconds.setter
-    def hold_seconds(self, seconds: float) -> None:
-        self._hold_seconds = seconds
-        if self._server is not None and self._server.slots is not None:
-            self._server.slots.hold_seconds = seconds
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connections to it, as long as the context lasts. Raises ``ModelError`` if the server can't be used."""
-        async with self._upstream.connected() as http:
-            found = await find(http, self._upstream, self._vocabulary)
-            self._server = Server(
-                http=http,
-                dialect=found.dialect,
-                form=self._form,
-                context=found.context,
-                slots=None if found.slots is None else Slots(found.slots, self._hold_seconds),
-                keeper=self._keeper,
-                seed=self._seed,
-            )
-            try:
-                yield
-            finally:
-                self._server = None
-
-    async def check(self) -> str:
-        """What is served there, and how. Raises ``ModelError``."""
-        server = self._running()
-        found = await find(server.http, self._upstream, self._vocabulary)
-        return f"{found}; {self._form.name}"
-
-    @asynccontextmanager
-    async def open(self, plan: Plan) -> AsyncIterator[CompletionsSampler]:
-        """A sampler. Leaving the context stops what is being sampled, and frees its slot."""
-        sampler = CompletionsSampler(self._running(), plan)
-        await trio.lowlevel.checkpoint()
-        try:
-            yield sampler
-        finally:
-            await sampler.aclose()  # noqa: ASYNC102 - shielded, with a deadline
-
-    def _running(self) -> Server:
-        if self._server is None:
-            raise ModelError(f"model {self._name} is not running")
-        return self._server
+        async with self.connected(self._upstream):
+            yield
 
 
 __all__ = ["KIND", "CompletionsModel", "Keeper"]

@@ -1,6 +1,5 @@
 """Finds out what kind of server there is: asks llama.cpp's ``/props``, else samples a token at ``/v1/completions``."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -10,7 +9,7 @@ from attrs import frozen
 from ..base import ModelError
 from ..chat.answer import Answer
 from ..formats.base import Vocabulary
-from ..upstream import Upstream, ask
+from ..upstream import Upstream, ask, entries
 from .dialects import Ask, Dialect, Llama, OpenAI
 from .pieces import Pieces
 
@@ -61,11 +60,10 @@ async def _props(http: httpx2.AsyncClient) -> dict[str, Any] | None:
 async def _model(http: httpx2.AsyncClient, upstream: Upstream) -> tuple[str, int | None]:
     """What the model is called there, and how many tokens it reads."""
     answer = await ask(http, "GET", "/v1/models")
-    listed = [entry for entry in answer.get("data") or () if isinstance(entry, Mapping) and "id" in entry]
+    listed = entries(answer)
     wanted = [entry for entry in listed if upstream.model in (None, entry["id"])]
     if len(wanted) != 1:
-        names = ", ".join(str(entry["id"]) for entry in listed) or "none"
-        raise ModelError(f"{upstream.url} has {len(listed)} models ({names}): say which, as in {upstream.url}#MODEL")
+        raise upstream.ambiguous([str(entry["id"]) for entry in listed])
     return str(wanted[0]["id"]), wanted[0].get("max_model_len")
 
 

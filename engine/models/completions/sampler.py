@@ -21,6 +21,7 @@ from ..base import Chunk, ModelError, Plan, Rendered, Stop
 from ..chat.answer import Answer, NotThere
 from ..chat.sse import Payload
 from ..formats.base import ModelFormat
+from ..upstream import Upstream, persistently
 from .dialects import Ask, Dialect, Reading
 from .slots import Slot, Slots
 from .turn import Turn
@@ -47,6 +48,7 @@ class Keeper(Protocol):
 class Server:
     """A server that was found, and how to talk with it."""
 
+    upstream: Upstream
     http: httpx2.AsyncClient
     dialect: Dialect
     form: ModelFormat
@@ -202,14 +204,7 @@ class CompletionsSampler:
 
     async def _ask(self) -> Sequence[Payload] | None:
         """Ask, again if that may help, and read what comes first. Raises ``ModelError``."""
-        for pause in PAUSES_SECONDS:
-            try:
-                return await self._try()
-            except ModelError as error:
-                if not _may_pass(error):
-                    raise
-            await trio.sleep(pause)
-        return await self._try()
+        return await persistently(self._try, PAUSES_SECONDS, lambda error, pause: pause if _may_pass(error) else None)
 
     async def _try(self) -> Sequence[Payload] | None:
         server = self._server

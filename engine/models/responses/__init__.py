@@ -7,6 +7,6 @@ the sampler (``sampler``) sends the whole history, which it has: what the server
 said in one place (``faults``).
 """
 
-from .model import RelayModel, relay_model
+from .model import RelayModel
 
-__all__ = ["RelayModel", "relay_model"]
+__all__ = ["RelayModel"]

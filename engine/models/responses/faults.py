@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ..base import ModelError
-from ..upstream import ERROR_CHARS
+from ..upstream import ERROR_CHARS, retry_after
 
 FORGOTTEN: Final = frozenset({"previous_response_not_found", "websocket_connection_limit_reached"})
 """The connection, or what it remembered, is no more: the whole history on another one is as good."""
@@ -43,7 +43,7 @@ def failure(error: Mapping[str, Any], status: int | None = None, headers: Mappin
         return Forgotten(message)
     fault = _fault(code, number)
     kind = ModelError if fault == "request" or code in EXHAUSTED or number in OURS else Passing
-    wait = _seconds(headers or facts.get("headers")) if fault == "busy" else None
+    wait = retry_after(headers or facts.get("headers")) if fault == "busy" else None
     return kind(message, code=CODE_OF[fault], fault=fault, retry_after=wait)
 
 
@@ -71,12 +71,3 @@ def _fault(code: str, status: int) -> Fault:
 
 def _message(facts: Mapping[str, Any]) -> str:
     return str(facts.get("message") or facts.get("detail") or "no message")[:ERROR_CHARS]
-
-
-def _seconds(headers: object) -> float | None:
-    """What ``retry-after`` says, where it says seconds."""
-    told = headers.get("retry-after") if isinstance(headers, Mapping) else None
-    try:
-        return None if told is None else max(0.0, float(told))
-    except (TypeError, ValueError):
-        return None

@@ -25,6 +25,11 @@ class RelayModel:
         self._model = upstream.model
 
     @classmethod
+    def load(cls, what: str, name: str | None) -> Self:
+        """From what stands behind ``responses:``. Raises ``ValueError``."""
+        return cls(Upstream.parse("responses", what, name), name)
+
+    @classmethod
     def at(cls, url: str, *, model: str | None = None, key: str | None = None, name: str | None = None) -> Self:
         """The model of the server at ``url``, which is its base, as in ``https://api.example.com/v1``."""
         return cls(Upstream(url=url.rstrip("/"), model=model, key=key), name)
@@ -73,8 +78,3 @@ class RelayModel:
         if self._model is None:
             self._model = await self._upstream.named(self._http)
         return self._lines, self._model
-
-
-def relay_model(what: str, name: str | None, pace: float | None) -> RelayModel:  # noqa: ARG001 - it has a pace of its own
-    """From what stands behind ``responses:``; raises ``ValueError``."""
-    return RelayModel(Upstream.parse("responses", what, name), name)
