@@ -25,7 +25,7 @@ import secrets
 import subprocess
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,13 +36,12 @@ import trio
 from attrs import define, field
 
 from ..logs import note
+from ..processes import end
 from .base import ModelError
 from .upstream import Upstream
 
 START_SECONDS: Final = 600.0
 """A big model on a slow disk takes minutes to load."""
-END_SECONDS: Final = 5.0
-"""It ends at once when its standard input does; else it is killed."""
 REAP_SECONDS: Final = 1.0
 """How long after a connection broke it is waited for news of the process's death, to tell the reason."""
 BACKOFF_SECONDS: Final = 0.5
@@ -71,6 +70,8 @@ class _Child:
     process: trio.Process
     port: int = 0
     last_lines: deque[str] = field(factory=lambda: deque(maxlen=LAST_LINES))
+    unfinished: bytes = b""
+    """Of standard error, behind the last whole line."""
 
     @classmethod
     async def start(cls, told: dict[str, Any]) -> "_Child":
@@ -98,36 +99,29 @@ class _Child:
         with trio.move_on_after(START_SECONDS) as scope:
             with suppress(trio.BrokenResourceError):  # it has died; what follows says so
                 await self.process.stdin.send_all(json.dumps(told).encode() + b"\n")
-            answer = await self._listening_to_it(self._line)
+            answer = await self._line_beside_what_it_says()
         if scope.cancelled_caught:
             raise ModelError(f"the model in {told['file']} is not loaded after {START_SECONDS:.0f} s")
         if not answer:
             raise ModelError(f"the model in {told['file']} can't be loaded: its process {await self.died()}")
         said = json.loads(answer)
         if "error" in said:
+            await self.died()  # it ends behind that, and has said why on standard error, perhaps not read yet
             raise ModelError(f"the model in {told['file']} can't be loaded: {self._in_full(said['error'])}")
         return int(said["url"].rpartition(":")[2])
 
     async def died(self) -> str:
-        """Wait until it has, and say how. Cancellation leaves it as it is."""
-        status = await self._listening_to_it(self.process.wait)
+        """Wait until it has, read what it said last, and say how. Cancellation leaves it as it is."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._drain)
+            status = await self.process.wait()
+            nursery.cancel_scope.deadline = trio.current_time() + REAP_SECONDS  # children of its own may hold its end open
         how = f"was killed by signal {-status}" if status < 0 else f"has ended with status {status}"
         return self._in_full(how)
 
     async def aclose(self) -> None:
         """End it, by force if it takes long; also when it is cancelled."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        assert self.process.stderr is not None
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
-            await self.process.stdin.aclose()
-            await self.process.wait()
-        if self.process.poll() is None:
-            self.process.kill()
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + END_SECONDS):
-            await self.process.wait()
-            await self.process.stdout.aclose()
-            await self.process.stderr.aclose()
+        await end(self.process)
 
     def _in_full(self, what: str) -> str:
         return "; it said: ".join(filter(None, (what, " | ".join(self.last_lines))))
@@ -143,20 +137,19 @@ class _Child:
             answer += data
         return answer
 
-    async def _listening_to_it(self, wait: Callable[[], Awaitable[T]]) -> T:
-        """``wait``, while what it says on standard error is read: it would stand still if nobody did."""
+    async def _line_beside_what_it_says(self) -> bytes:
+        """``_line``, while what it says on standard error is read: it would stand still if nobody did."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._drain)
-            result = await wait()
+            answer = await self._line()
             nursery.cancel_scope.cancel()
-        return result
+        return answer
 
     async def _drain(self) -> None:
         assert self.process.stderr is not None
-        unfinished = b""
         async for data in self.process.stderr:
-            *lines, unfinished = (unfinished + data).split(b"\n")
-            unfinished = unfinished[-LINE_CHARS:]
+            *lines, unfinished = (self.unfinished + data).split(b"\n")
+            self.unfinished = unfinished[-LINE_CHARS:]
             self.last_lines.extend(line.decode(errors="replace").strip()[:LINE_CHARS] for line in lines if line.strip())
 
 

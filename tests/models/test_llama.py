@@ -149,3 +149,17 @@ async def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.M
 def test_it_has_no_address_before_it_runs() -> None:
     with pytest.raises(ModelError, match="is not running"):
         small(Path("none.gguf")).url  # noqa: B018
+
+
+async def test_what_it_says_of_its_failure_after_the_answer_is_told_too() -> None:
+    program = """
+import json, sys, time
+print(json.dumps({"error": "it failed"}), flush=True)
+time.sleep(0.2)
+print("invalid magic", file=sys.stderr)
+"""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    child = module._Child(await trio.lowlevel.open_process([sys.executable, "-c", program], **pipes))
+    with pytest.raises(ModelError, match=r"can't be loaded: it failed; it said: invalid magic"):
+        await child._listening({"file": "poem.gguf"})
+    await child.aclose()
