@@ -19,8 +19,8 @@ from protocol.codec import encode, parse
 from protocol.errors import ProtocolError
 
 from ..base import CallBegin, CallEnd, CallKind, CallPieces, Chunk, ModelError
+from ..functions import CUSTOM_INPUT
 from .text import Joined, estimate
-from .tools import CUSTOM_INPUT
 
 STREAMED: Final = "function_call"
 """The kind of call whose arguments are given out as they come; of the others they have to be read first."""

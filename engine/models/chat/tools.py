@@ -15,9 +15,7 @@ from protocol.requests import Tool
 from tools.hosted.file_search import SPEC as FILE_SEARCH
 
 from ..base import CallKind, ModelError, Plan
-
-CUSTOM_INPUT: Final = "input"
-"""The one parameter of a custom tool."""
+from ..functions import CUSTOM_INPUT
 
 _TEXT: Final[Json] = {"type": "string"}
 _TEXTS: Final[Json] = {"type": "array", "items": _TEXT}

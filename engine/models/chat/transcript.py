@@ -16,12 +16,8 @@ from protocol.codec import encode, to_wire
 from protocol.items import (
     CALL_CLASSES,
     OUTPUT_CLASSES,
-    ApplyPatchCall,
     ApplyPatchCallOutput,
-    CallItem,
-    CustomToolCall,
     FileSearchCall,
-    FunctionCall,
     InputFile,
     InputImage,
     Item,
@@ -38,16 +34,14 @@ from protocol.items import (
 from tools.hosted.file_search import results_text
 
 from ..base import ModelError
+from ..functions import function_of
 from .calls import json_object
-from .tools import CUSTOM_INPUT
 
 ChatMessage = dict[str, Any]
 """A message, or a part of one, as a JSON object."""
 
 BETWEEN: Final = "\n\n"
 """Between texts that were two messages and are one."""
-
-_NAMES: Final = {"shell_call": "shell", "local_shell_call": "local_shell", "apply_patch_call": "apply_patch"}
 
 
 class Transcript:
@@ -73,11 +67,11 @@ class Transcript:
     def add(self, item: Item) -> None:
         """What comes next; raises ``ModelError`` for what no chat server takes. At the end of a batch ``settle``."""
         if isinstance(item, FileSearchCall):
-            self.call(item.id, "file_search", encode(_search(item)).decode())
+            self.call(item.id, *function_of(item, _dumps))
             self._late.append((item.id, results_text(item)))
         elif isinstance(item, CALL_CLASSES):
             if item.status != "incomplete":  # it was cut short, and never answered
-                self.call(item.call_id, *_function(item))
+                self.call(item.call_id, *function_of(item, _dumps))
         elif isinstance(item, OUTPUT_CLASSES):
             self._answer_late()
             self._output(item)
@@ -97,7 +91,7 @@ class Transcript:
         message = self._calling or self._turn()
         message["content"] = message["content"] or None
         if json_object(arguments) is None:  # servers read them, and fail if they can't
-            arguments = encode({"malformed": arguments}).decode()
+            arguments = _dumps({"malformed": arguments})
         calls = message.setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}})
         self._calling = message
@@ -186,23 +180,13 @@ class Transcript:
             self._answer(call_id, text)
 
 
-def _function(call: CallItem) -> tuple[str, str]:
-    """The name and the arguments of the function that stands for a call."""
-    if isinstance(call, FunctionCall):
-        return call.name, call.arguments or "{}"
-    if isinstance(call, CustomToolCall):
-        return call.name, encode({CUSTOM_INPUT: call.input}).decode()
-    asks = call.operation if isinstance(call, ApplyPatchCall) else call.action
-    return _NAMES[call.type], encode(to_wire(asks)).decode()
-
-
-def _search(item: FileSearchCall) -> ChatMessage:
-    return {"queries": list(item.queries), **{key: item.extra[key] for key in ("max_num_results",) if key in item.extra}}
+def _dumps(value: Any) -> str:
+    return encode(value).decode()
 
 
 def _output_text(item: OutputOfCall) -> str:
     if isinstance(item, ShellCallOutput):
-        return encode([to_wire(chunk) for chunk in item.output]).decode()
+        return _dumps([to_wire(chunk) for chunk in item.output])
     if isinstance(item, ApplyPatchCallOutput):
         return f"{item.status}\n{item.output}" if item.output else item.status
     return text_of(item.output)

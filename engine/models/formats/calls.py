@@ -18,15 +18,10 @@ from typing import Any, Final
 
 from attrs import frozen
 
-from protocol.codec import from_wire, parse, to_wire
+from protocol.codec import from_wire, parse
 from protocol.errors import ProtocolError
 from protocol.fields import Json
 from protocol.items import (
-    ApplyPatchCall,
-    CallItem,
-    CustomToolCall,
-    FileSearchCall,
-    FunctionCall,
     LocalShellAction,
     PatchOperation,
     ShellAction,
@@ -134,19 +129,6 @@ def _described(tool: Tool) -> str:
 def dumps(value: Any) -> str:
     """JSON as chat templates write it: with a space behind each comma and colon, and letters as they are."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def call_of(item: CallItem | FileSearchCall) -> tuple[str, str]:
-    """The name that a call is made by, and its arguments in JSON."""
-    if isinstance(item, FunctionCall):
-        return item.name, item.arguments or "{}"
-    if isinstance(item, CustomToolCall):
-        return item.name, dumps({"input": item.input})
-    if isinstance(item, FileSearchCall):
-        asked = {key: item.extra[key] for key in ("max_num_results",) if key in item.extra}
-        return "file_search", dumps({"queries": list(item.queries), **asked})
-    asks = item.operation if isinstance(item, ApplyPatchCall) else item.action
-    return item.type.removesuffix("_call"), dumps(to_wire(asks))
 
 
 # ---- reading

@@ -31,7 +31,8 @@ from protocol.items import (
 from tools.hosted.file_search import results_text
 
 from ...stages.rendering import place, without_data
-from .calls import call_of
+from ..functions import function_of
+from .calls import dumps
 
 
 @frozen
@@ -148,7 +149,7 @@ def _segment(item: Item) -> Segment:
     if isinstance(item, Reasoning):
         return Thought(text_of_content((*item.summary, *(item.content or ()))))
     assert isinstance(item, (*CALL_CLASSES, FileSearchCall))
-    return Called(*call_of(item))
+    return Called(*function_of(item, dumps))
 
 
 def _told(item: Item) -> Told:
