@@ -8,18 +8,22 @@ as any other signal to end does.
 """
 
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 import trio
 from attrs import define, field
 
+from ...client import background
+
 T = TypeVar("T")
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+REPEATED_SECONDS: Final = 0.05
 
 
 class Interrupted(Exception):
@@ -49,6 +53,8 @@ class Keyboard(Generic[T]):
     """What Ctrl-C does while no line is being typed; called in the job's thread."""
     _wanted: "SimpleQueue[_Wanted | None]" = field(factory=SimpleQueue, init=False)
     _reading: bool = field(default=False, init=False)
+    _over: bool = field(default=False, init=False)
+    _signals: socket.socket = field(init=False)
     _started: threading.Event = field(factory=threading.Event, init=False)
     _token: trio.lowlevel.TrioToken = field(init=False)
     _scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -73,7 +79,24 @@ class Keyboard(Generic[T]):
         self._token = trio.lowlevel.current_trio_token()
         self._started.set()
         with self._scope:
-            self._outcome = await job()
+            async with background() as nursery:
+                nursery.start_soon(self._repeat)
+                self._outcome = await job()
+
+    async def _repeat(self) -> None:
+        """Send a signal to end again until it is heard.
+
+        While readline waits, Python looks for signals only when the wait is interrupted: one that came between the prompt
+        and the wait would not be heard before the next key.
+        """
+        signals = trio.socket.from_stdlib_socket(self._signals)
+        main = threading.main_thread().ident or 0
+        while True:
+            for number in {*await signals.recv(64)}.intersection(ENDING):
+                await trio.sleep(REPEATED_SECONDS)
+                while not self._over:
+                    signal.pthread_kill(main, number)
+                    await trio.sleep(REPEATED_SECONDS)
 
     def _thread(self, job: Callable[[], Awaitable[T]]) -> None:
         try:
@@ -90,29 +113,43 @@ class Keyboard(Generic[T]):
         if self.typed:
             with suppress(ImportError):
                 import readline  # noqa: F401 - from here on ``input`` edits lines
-        thread = threading.Thread(target=self._thread, args=(job,), name="conversation")
-        thread.start()
-        self._started.wait()
-        heeded = [one for one in (signal.SIGINT, *ENDING) if signal.getsignal(one) is not signal.SIG_IGN]
-        before = {one: signal.signal(one, self._heard) for one in heeded}
-        try:
-            while (wanted := self._wanted.get()) is not None:
-                self._fill(wanted)
-        except _End:
-            self._tell_job(self._scope.cancel)
-        except BaseException:
-            self._tell_job(self._scope.cancel)
-            raise
-        finally:
-            thread.join()
-            for one, handler in before.items():
-                signal.signal(one, handler)
+        self._signals, told = socket.socketpair()
+        with self._signals, told:
+            told.setblocking(False)
+            thread = threading.Thread(target=self._thread, args=(job,), name="conversation")
+            thread.start()
+            self._started.wait()
+            with self._heeding_signals(told):
+                try:
+                    while (wanted := self._wanted.get()) is not None:
+                        self._fill(wanted)
+                except BaseException:  # SystemError, where input() was told twice
+                    self._tell_job(self._scope.cancel)
+                    if not self._over:
+                        raise
+                finally:
+                    thread.join()
         if self._failure is not None:
             raise self._failure
         return self._outcome
 
+    @contextmanager
+    def _heeding_signals(self, told: socket.socket) -> Iterator[None]:
+        heeded = [one for one in (signal.SIGINT, *ENDING) if signal.getsignal(one) is not signal.SIG_IGN]
+        before = {one: signal.signal(one, self._heard) for one in heeded}
+        told_before = signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(told_before)
+            for one, handler in before.items():
+                signal.signal(one, handler)
+
     def _heard(self, number: int, _: Any) -> None:
+        if self._over:
+            return
         if number in ENDING or not self.typed:
+            self._over = True
             raise _End
         if self._reading:
             raise KeyboardInterrupt
