@@ -123,10 +123,13 @@ class Keyboard(Generic[T]):
                 try:
                     while (wanted := self._wanted.get()) is not None:
                         self._fill(wanted)
-                except BaseException:  # SystemError, where input() was told twice
+                except (_End, SystemError):  # the second from input() that was told twice
                     self._tell_job(self._scope.cancel)
                     if not self._over:
                         raise
+                except BaseException:
+                    self._tell_job(self._scope.cancel)
+                    raise
                 finally:
                     thread.join()
         if self._failure is not None:
