@@ -41,9 +41,11 @@ WORDS = [
 @pytest.fixture
 def reread():
     """The next use loads the encoding anew, and so does the one after the test."""
-    tokens._encoding.cache_clear()
+    for one in (tokens._ordinary, tokens._encoding):
+        one.cache_clear()
     yield
-    tokens._encoding.cache_clear()
+    for one in (tokens._ordinary, tokens._encoding):
+        one.cache_clear()
 
 
 # ---- the encoding
