@@ -11,8 +11,8 @@ import socket
 from typing import Any, Final
 
 PATH: Final = "/v1/responses"
-RECEIVE_BYTES: Final = 262_144
-"""One read takes what a fast server has written meanwhile."""
+RECEIVE_BYTES: Final = 65_536
+"""One read takes what a fast server has written meanwhile. (More, and each read would ask the system for fresh memory.)"""
 
 TERMINAL: Final = tuple(f'{{"type":"response.{how}"'.encode() for how in ("completed", "incomplete", "failed"))
 ERROR: Final = b'{"type":"error"'

@@ -64,11 +64,10 @@ class Audience:
             for subscription in self._subscriptions:
                 subscription.deliver(bodies)
 
-    def _flush(self, but: Subscription | None = None) -> None:
-        """Send what was emitted, before the loop waits for something; to all who listen ``but`` one."""
+    def _flush(self) -> None:
+        """Send what was emitted, before the loop waits for something."""
         for subscription in self._subscriptions:
-            if subscription is not but:
-                subscription.outbox.flush()
+            subscription.outbox.flush()
 
     def _tell_timing(self, metrics: dict[str, float]) -> None:
         """Tell where the time went, to those who asked."""

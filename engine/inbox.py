@@ -91,7 +91,7 @@ class Inbox:
         return accepted
 
     def _accepted(self, parts: _Sorted, *, duplicate: bool) -> AppendAccepted:
-        call_ids = tuple(dict.fromkeys(answered_call_id(output) or "" for _, output in parts.outputs))
+        call_ids = tuple(dict.fromkeys([answered_call_id(output) or "" for _, output in parts.outputs]))
         return AppendAccepted(AppendInfo(self._new_id(), call_ids, duplicate), self._slots.pending)
 
     def _known(self, key: str | None, body: bytes) -> AppendAccepted | None:

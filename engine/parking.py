@@ -93,7 +93,7 @@ class Slots:
         return list(fresh.values())
 
     def fill(self, sent: Sequence[OutputOfCall], screened: Sequence[OutputOfCall]) -> None:
-        """Fill the slots of ``sent``, which ``plan`` has returned, and wake the loop if none is left open.
+        """Fill the slots of ``sent``, which ``plan`` has returned; ``wake`` is to follow.
 
         ``screened`` is what the model reads of them: the same, but for what the policy redacts.
         """
@@ -101,6 +101,9 @@ class Slots:
             slot = self._open.pop(answered_call_id(output) or "")
             slot.state = SLOT.next(slot.state, "fill")
             slot.sent, slot.result = output, result
+
+    def wake(self) -> None:
+        """Let the loop go on if no slot is left open."""
         if not self._open:
             self._lot.unpark_all()
 
@@ -109,7 +112,7 @@ class Slots:
         for slot in self._open.values():
             slot.state = SLOT.next(slot.state, "close")
         self._open.clear()
-        self._lot.unpark_all()
+        self.wake()
 
     def result(self, call_id: str) -> OutputOfCall | None:
         """What fills the slot of ``call_id``."""

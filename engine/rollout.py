@@ -183,8 +183,7 @@ class Rollout(Lifespan):
         """Apply an append and acknowledge it in the log; returns the acknowledgement.
 
         Raises ``ProtocolError``, and then nothing has changed.
-        ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes. A sender
-        that is attached flushes its own outbox, since it knows best when.
+        ``epoch`` is the one at which the sender attached, or None if it never did; ``size`` is the frame's, in bytes.
         """
         self._check_live(epoch)
         if self.shape != "append":
@@ -196,7 +195,8 @@ class Rollout(Lifespan):
         accepted = self._inbox.apply(request, self.stages.screen)
         self._held_bytes += size  # of duplicates too: each leaves an acknowledgement in the log
         self.emit(accepted)
-        self._flush(but=None if epoch is None else self._controller)
+        self._flush()  # the sender waits for nothing else
+        self._slots.wake()
         if self.phase is Phase.PARKED and self._parked_for == "tools" and not self._slots.pending:
             self._resume()
         elif self._parked_for == "user" and self._inbox.has_messages:

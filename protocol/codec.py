@@ -297,11 +297,9 @@ def _class_hook(cls: Any, converter: Converter) -> Callable[[Any, Any], Any]:
         if type(value) is not dict:
             raise _expected("an object", value)
         source = value
-        if keeps:
-            extra = value.keys() - skipped
-            if extra or "extra" in value:
-                source = {key: value[key] for key in value.keys() & known}
-                source["extra"] = {key: value[key] for key in value if key in extra}
+        if keeps and not value.keys() <= skipped:
+            source = {key: value[key] for key in value.keys() & known}
+            source["extra"] = {key: value[key] for key in value if key not in skipped}
         try:
             return read(source, tp)
         except (_Bad, KeyError):
@@ -341,11 +339,19 @@ _ITEM_TABLE: Final[dict[str, Any]] = {**ITEMS, **dict.fromkeys(OTHER_ITEM_TYPES,
 
 
 def _item(value: Any, _: Any) -> Any:
-    if type(value) is dict and value.get("type") is None and value.keys() - {"type"} == {"id"}:
-        return _converter.get_structure_hook(ItemReference)(value, ItemReference)
-    default = Message.type if type(value) is dict and "role" in value else None
-    cls = _by_type(_ITEM_TABLE, "item", value, default)
+    kind = value.get("type") if type(value) is dict else None
+    cls = _ITEM_TABLE.get(kind) if type(kind) is str else None
+    if cls is None:
+        cls = _item_class(value)
     return _converter.get_structure_hook(cls)(value, cls)
+
+
+def _item_class(value: Any) -> Any:
+    """Of an item that does not say what it is, or something unknown."""
+    if type(value) is dict and value.get("type") is None and value.keys() - {"type"} == {"id"}:
+        return ItemReference
+    default = Message.type if type(value) is dict and "role" in value else None
+    return _by_type(_ITEM_TABLE, "item", value, default)
 
 
 def _part(value: Any, _: Any) -> Any:

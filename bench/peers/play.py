@@ -78,9 +78,10 @@ class Player:
         return Turn(first, delta, last)
 
     def _send(self, payload: bytes) -> None:
+        packed = self.wire.packed(payload)
         self.marks, self.ended = [], False
         self.started = time.perf_counter()
-        self.wire.send(payload)
+        self.wire.send(packed)
 
 
 def alone(wire: Wire, rollout: Rollout, turns: int) -> list[Turn]:

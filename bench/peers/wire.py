@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from ..client import PATH, RECEIVE_BYTES, Client, dial
+from ..client import PATH, RECEIVE_BYTES, Client, dial, frame
 
 KEY: Final = "sk-" + "0123456789abcdef" * 2
 """A key, since litellm opens its WebSocket to nobody without. The others ask for none."""
@@ -23,8 +23,12 @@ class Wire(Protocol):
         """The socket's."""
         ...
 
-    def send(self, payload: bytes) -> None:
-        """Send a request, as JSON."""
+    def packed(self, payload: bytes) -> bytes:
+        """A request, which is JSON, as it goes over the connection."""
+        ...
+
+    def send(self, packed: bytes) -> None:
+        """Send a request."""
         ...
 
     def read(self) -> bytes:
@@ -54,6 +58,12 @@ class Socket(Client):
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def packed(self, payload: bytes) -> bytes:
+        return frame(payload)
+
+    def send(self, packed: bytes) -> None:
+        self._socket.sendall(packed)
+
     def read(self) -> bytes:
         return _received(self._socket)
 
@@ -75,12 +85,16 @@ class Http:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, payload: bytes) -> None:
-        self.free = False
-        self._socket.sendall(
-            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-            % (PATH.encode(), len(payload), payload)
+    def packed(self, payload: bytes) -> bytes:
+        return b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
+            PATH.encode(),
+            len(payload),
+            payload,
         )
+
+    def send(self, packed: bytes) -> None:
+        self.free = False
+        self._socket.sendall(packed)
 
     def read(self) -> bytes:
         return _received(self._socket)
