@@ -28,6 +28,8 @@ ONLY_IN = {
     "rich": ("engine/cli.py", "engine/lab/"),
     "pytest": ("protocol/conformance/plugin.py",),
     "matplotlib": ("engine/lab/figures.py", "engine/lab/heatmap.py"),
+    "splintr": ("engine/tokens.py",),
+    "websockets": ("engine/transport/framing.py",),
     "xllamacpp": ("engine/models/llama_child.py",),
     "sqlite3": ("engine/database.py", "tools/hosted/"),
 }

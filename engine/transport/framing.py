@@ -17,17 +17,6 @@ from typing import Final
 
 import trio
 
-try:
-    from websockets.speedups import apply_mask
-except ImportError:  # it comes with the extra ``fast``
-
-    def apply_mask(data: bytes, mask: bytes) -> bytes:  # type: ignore[misc]
-        """``data`` with its mask, of four bytes, taken off (or put on): RFC 6455, section 5.3."""
-        size = len(data)
-        repeated = mask * (size // 4 + 1)
-        return (int.from_bytes(data) ^ int.from_bytes(repeated[:size])).to_bytes(size)
-
-
 CLOSE_FRAME: Final = 0x88
 """First byte of a close frame: FIN, opcode 8."""
 
@@ -49,6 +38,19 @@ def text_frame(payload: bytes) -> bytes:
     if size < 65536:
         return b"%c%c%b%b" % (TEXT_FRAME, 126, size.to_bytes(2, "big"), payload)
     return b"%c%c%b%b" % (TEXT_FRAME, 127, size.to_bytes(8, "big"), payload)
+
+
+def masked(data: bytes, mask: bytes) -> bytes:
+    """``data`` with a mask of four bytes put on, or taken off: RFC 6455, section 5.3."""
+    size = len(data)
+    repeated = mask * (size // 4 + 1)
+    return (int.from_bytes(data) ^ int.from_bytes(repeated[:size])).to_bytes(size)
+
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # it comes with the extra ``fast``
+    apply_mask = masked  # type: ignore[assignment]
 
 
 def lone_text(data: bytes) -> str | None:

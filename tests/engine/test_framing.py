@@ -9,7 +9,8 @@ from wsproto import ConnectionType
 from wsproto.connection import Connection
 from wsproto.events import BytesMessage, Ping, TextMessage
 
-from engine.transport.framing import lone_text, missing_at_end
+from engine.transport import framing
+from engine.transport.framing import lone_text, masked, missing_at_end
 
 SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
 
@@ -31,6 +32,13 @@ frames = st.lists(
 @given(texts)
 def test_a_lone_text_is_read(text: str) -> None:
     assert lone_text(frame(TextMessage(text))) == text
+
+
+@given(st.binary(max_size=300), st.binary(min_size=4, max_size=4))
+def test_masks_are_the_same_with_and_without_the_extra(data: bytes, mask: bytes) -> None:
+    put_on = bytes(byte ^ mask[place % 4] for place, byte in enumerate(data))
+    assert masked(data, mask) == framing.apply_mask(data, mask) == put_on
+    assert masked(put_on, mask) == data
 
 
 @given(texts, st.data())

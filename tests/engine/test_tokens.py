@@ -36,11 +36,38 @@ WORDS = [
     "́",
     "🧑‍🚀",
 ]
+AWKWARD = [
+    "ſ",
+    "'ſ",
+    "'S",
+    "K",
+    "İ",
+    "ǅ",
+    "ʰ",
+    "١",
+    "Ⅷ",
+    "½",
+    "　",
+    "\x85",
+    "\x1c",
+    "\u200d",
+    "\ufeff",
+    "<|endoftext|>",
+    "\ue000",
+    "क्",
+    "\0",
+]
+
+
+@pytest.fixture(autouse=True)
+def loaded():
+    """Not in the time of whichever test comes first."""
+    tokens.load()
 
 
 @pytest.fixture
 def reread():
-    """The next use loads the encoding anew, and so does the one after the test."""
+    """The next use loads the encoding anew; after the test it is as it was."""
     for one in (tokens._ordinary, tokens._encoding):
         one.cache_clear()
     yield
@@ -75,6 +102,38 @@ def test_loading_asks_no_network(monkeypatch, reread):
 def test_it_is_loaded_once():
     tokens.load()
     assert tokens._encoding() is tokens._encoding()
+
+
+@pytest.fixture(scope="module")
+def splintr():
+    """What it calls a tokenizer."""
+    return pytest.importorskip("splintr", reason="splintr is not installed (the extra fast)")
+
+
+@given(st.lists(st.sampled_from([*WORDS, *AWKWARD]) | TEXTS, max_size=20).map("".join))
+@example("'ſA'ſs's'S")
+@example("a" * 5000 + " " * 5000)
+def test_the_ids_are_tiktokens_whoever_encodes(splintr, text):
+    assert tokens._ordinary() is not tokens._encoding().encode_ordinary
+    assert tokens._ordinary()(text) == tokens._encoding().encode_ordinary(text)
+
+
+def test_without_splintr_tiktoken_encodes(monkeypatch, reread):
+    found = tokens.find_spec
+    monkeypatch.setattr(tokens, "find_spec", lambda name: None if name == "splintr" else found(name))
+    assert tokens._ordinary() == tokens._encoding().encode_ordinary
+    assert tokens.encode("hello world") == [24912, 2375]
+
+
+def test_a_splintr_with_other_ids_is_not_used(monkeypatch, reread, splintr):
+    class Other:
+        from_pretrained = classmethod(lambda cls, name: cls())
+        encode_ordinary = staticmethod(lambda text: [1])
+
+    monkeypatch.setattr(splintr, "Tokenizer", Other)
+    with pytest.warns(UserWarning, match="upgrade splintr-rs"):
+        tokens.load()
+    assert tokens.encode("hello world") == [24912, 2375]
 
 
 @given(TEXTS)
