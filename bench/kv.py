@@ -16,6 +16,9 @@ from engine.models.local import LocalModel
 from engine.server import Server, listening
 from engine.services import Services
 from engine.testing.local import model_file
+from protocol.codec import from_wire
+from protocol.items import FunctionCall
+from protocol.requests import CreateRequest
 
 from .ours import CONFIG
 from .process import unpinned
@@ -42,6 +45,16 @@ LOOK: Final = {
     "parameters": {"type": "object", "properties": {"at": {"enum": ["src"]}}, "required": ["at"]},
 }
 FORCED: Final = {"tool_choice": {"type": "function", "name": "look"}}
+ARGUMENTS: Final = '{"at": "src"}'
+CALL: Final = FunctionCall(call_id="call", name="look", arguments=ARGUMENTS)
+EARLIER: Final = (
+    {"type": "message", "role": "user", "content": "Look into src."},
+    {"type": "function_call", "call_id": "earlier", "name": "look", "arguments": ARGUMENTS},
+    {"type": "function_call_output", "call_id": "earlier", "output": "north rain table seven green"},
+    {"type": "message", "role": "assistant", "content": "north rain table seven green."},
+)
+"""What was said before. Such a small model repeats what it sees: a word, and not a tag, which would be held back until it is
+sure that no call begins."""
 WORDS: Final = " north rain table seven green paper often river stone music early"
 """Each of them is a token."""
 
@@ -113,11 +126,11 @@ class _House:
     _numbers: Iterator[int] = field(factory=lambda: count(1))
 
     def history(self, tokens: int) -> str:
-        """What a user says, so that the prompt has ``tokens`` until the model answers."""
-        render = self.model.format.render_prompt
-        empty = len(render(None, (), ())) + 300  # the tool, the roles, the call
+        """What a user says, so that there are ``tokens`` up to the end of the model's call."""
+        form, asked = self.model.format, from_wire(_body(""), CreateRequest)
+        around = len(form.render_prompt(None, asked.tools, asked.input)) + len(form.render_calls((CALL,)))
         words = (WORDS * (tokens // 11 + 1)).split(" ")[1:]
-        return " ".join(words[: max(1, tokens - empty)])
+        return " ".join(words[: tokens - around])
 
     async def play(self, history: str, shape: str, meanwhile: str) -> float:
         """Seconds from a tool's result to the first token of what follows."""
@@ -229,7 +242,7 @@ class _Clock:
 
 def _body(history: str) -> Json:
     said = {"type": "message", "role": "user", "content": history}
-    return {"model": MODEL, "input": [said], "tools": [LOOK], "parallel_tool_calls": False, "temperature": 0}
+    return {"model": MODEL, "input": [*EARLIER, said], "tools": [LOOK], "parallel_tool_calls": False, "temperature": 0}
 
 
 def _output(call_id: str) -> Json:
