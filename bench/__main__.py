@@ -58,14 +58,18 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(BENCHMARKS)}")
     pin_client()
     with _lines(asked.json) as lines:
-        rows, broken = _run(names, asked.sizes, lines)
+        rows, broken = _run(names, asked.sizes, lines, lambda rows: _keep(asked, rows))
     if asked.json != "-":
         print(table(rows))
+    sys.exit(1 if broken else 0)
+
+
+def _keep(asked: argparse.Namespace, rows: Sequence[Row]) -> None:
+    """Write what there is so far: who stops a long run keeps it."""
     if asked.markdown:
         asked.markdown.write_text(markdown(rows) + "\n", encoding="utf-8")
     if asked.docs:
         write_tables(DOCUMENT, rows)
-    sys.exit(1 if broken else 0)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -95,8 +99,10 @@ def _lines(path: str | None) -> Iterator[TextIO | None]:
             yield file
 
 
-def _run(names: Sequence[str], sizes: Sizes, lines: TextIO | None) -> tuple[list[Row], bool]:
-    """All rows, and whether a benchmark broke: the others are run all the same."""
+def _run(
+    names: Sequence[str], sizes: Sizes, lines: TextIO | None, keep: Callable[[Sequence[Row]], None]
+) -> tuple[list[Row], bool]:
+    """All rows, and whether a benchmark broke: the others are run all the same. ``keep`` gets the rows so far after each."""
     rows: list[Row] = []
     broken = False
     for number, name in enumerate(names, 1):
@@ -113,6 +119,7 @@ def _run(names: Sequence[str], sizes: Sizes, lines: TextIO | None) -> tuple[list
         except Exception:
             broken = True
             traceback.print_exc()
+        keep(rows)
         _say(f"    {time.monotonic() - started:.0f} s")
     return rows, broken
 

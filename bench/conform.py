@@ -24,7 +24,7 @@ def conform(sizes: Sizes) -> Iterator[Row]:
         there = AtUrl(url=f"http://127.0.0.1:{engine.port}")
         memory = InMemory(direct=True)
         pairs = interleaved(
-            sizes.rounds,
+            max(1, sizes.rounds // 5),  # each is minutes of waiting, over sockets
             lambda: _seconds(memory, next(seeds), sizes.conversations),
             lambda: _seconds(there, next(seeds), sizes.conversations),
         )
