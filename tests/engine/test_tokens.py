@@ -2,6 +2,7 @@
 
 import gzip
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from pathlib import Path
@@ -116,6 +117,14 @@ def splintr():
 def test_the_ids_are_tiktokens_whoever_encodes(splintr, text):
     assert tokens._ordinary() is not tokens._encoding().encode_ordinary
     assert tokens._ordinary()(text) == tokens._encoding().encode_ordinary(text)
+
+
+def test_threads_encode_side_by_side():
+    texts = ["".join(WORDS[(number * step) % len(WORDS)] for step in range(300)) for number in range(1, 60)]
+    expected = [tokens._encoding().encode_ordinary(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: [tokens.encode(text) for text in texts], range(8)):
+            assert found == expected
 
 
 def test_without_splintr_tiktoken_encodes(monkeypatch, reread):
