@@ -123,10 +123,7 @@ class HttpClient:
 
     def send(self, path: str, payload: bytes) -> None:
         """Send a POST, and leave its answer to ``first_event`` and ``rest``."""
-        self._socket.sendall(
-            b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b"
-            % (path.encode(), len(payload), payload)
-        )
+        self._socket.sendall(post(path, payload))
 
     def first_event(self, mark: bytes = b"\n\n") -> bytes:
         """What has come when the first server-sent event is whole; or one that has ``mark`` in it."""
@@ -162,6 +159,12 @@ def dial(port: int, seconds: float) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), timeout=seconds)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def post(path: str, payload: bytes) -> bytes:
+    """A POST of ``payload``, which is JSON."""
+    head = b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    return head % (path.encode(), len(payload)) + payload
 
 
 def frame(payload: bytes) -> bytes:

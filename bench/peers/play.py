@@ -81,7 +81,7 @@ class Player:
         packed = self.wire.packed(payload)
         self.marks, self.ended = [], False
         self.started = time.perf_counter()
-        self.wire.send(packed)
+        self.wire.put(packed)
 
 
 def alone(wire: Wire, rollout: Rollout, turns: int) -> list[Turn]:

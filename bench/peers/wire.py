@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from ..client import PATH, RECEIVE_BYTES, Client, dial, frame
+from ..client import PATH, RECEIVE_BYTES, Client, dial, frame, post
 
 KEY: Final = "sk-" + "0123456789abcdef" * 2
 """A key, since litellm opens its WebSocket to nobody without. The others ask for none."""
@@ -27,8 +27,8 @@ class Wire(Protocol):
         """A request, which is JSON, as it goes over the connection."""
         ...
 
-    def send(self, packed: bytes) -> None:
-        """Send a request."""
+    def put(self, packed: bytes) -> None:
+        """Send a request that was packed."""
         ...
 
     def read(self) -> bytes:
@@ -61,7 +61,7 @@ class Socket(Client):
     def packed(self, payload: bytes) -> bytes:
         return frame(payload)
 
-    def send(self, packed: bytes) -> None:
+    def put(self, packed: bytes) -> None:
         self._socket.sendall(packed)
 
     def read(self) -> bytes:
@@ -86,13 +86,9 @@ class Http:
         return self._socket.fileno()
 
     def packed(self, payload: bytes) -> bytes:
-        return b"POST %b HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (
-            PATH.encode(),
-            len(payload),
-            payload,
-        )
+        return post(PATH, payload)
 
-    def send(self, packed: bytes) -> None:
+    def put(self, packed: bytes) -> None:
         self.free = False
         self._socket.sendall(packed)
 

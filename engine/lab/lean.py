@@ -24,6 +24,7 @@ from protocol.items import OUTPUT_TYPE_OF
 
 from ..chains import OnEvent
 from ..client import ConnectionLost, RolloutError, background
+from ..transport.framing import apply_mask
 from .play import Play, Played, Player, Way, play_chain
 
 RECEIVE_BYTES: Final = 256 * 1024
@@ -231,8 +232,7 @@ def _masked(code: int, payload: bytes) -> bytes:
     else:
         head = bytes((0x80 | code, 0xFF)) + size.to_bytes(8)
     mask = os.urandom(4)
-    pad = int.from_bytes((mask * (size // 4 + 1))[:size])
-    return head + mask + (int.from_bytes(payload) ^ pad).to_bytes(size)
+    return head + mask + apply_mask(payload, mask)
 
 
 # ---- HTTP

@@ -107,7 +107,7 @@ def test_it_is_loaded_once():
 
 @pytest.fixture(scope="module")
 def splintr():
-    """What it calls a tokenizer."""
+    """The package."""
     return pytest.importorskip("splintr", reason="splintr is not installed (the extra fast)")
 
 
