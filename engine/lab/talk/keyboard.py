@@ -124,10 +124,13 @@ class Keyboard(Generic[T]):
                     while (wanted := self._wanted.get()) is not None:
                         self._fill(wanted)
                 except (_End, SystemError):  # the second from input() that was told twice
+                    self._tell_job(self._scope.cancel)
                     if not self._over:
                         raise
+                except BaseException:
+                    self._tell_job(self._scope.cancel)
+                    raise
                 finally:
-                    self._tell_job(self._scope.cancel)  # whatever it was; a job that has ended is told nothing
                     thread.join()
         if self._failure is not None:
             raise self._failure
